@@ -175,7 +175,6 @@ func (l Layer) mediaType() string {
 	}
 }
 
-
 // Compress compresses data; equal data gives equal bytes.
 func Compress(data []byte, c Compression) []byte {
 	switch c {
