@@ -1,0 +1,299 @@
+package preseed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+
+	"seedbed/preseed/archive"
+)
+
+// messageSize is how much is read and written at a time. containerd's content service is three
+// times slower with 32 KiB, and gains nothing from more.
+const messageSize = 1 << 20
+
+// copier brings the blobs of the images to the store. A blob is one job however many images,
+// bundles and namespaces want it, so it is read once.
+type copier struct {
+	store    *Store
+	jobs     []*job
+	byDigest map[digest.Digest]*job
+	have     map[blobKey]content.Info
+	leases   *leaser
+	limit    int
+	progress *progress
+	mu       sync.Mutex // guards the byte counts of bundle reports
+	buffers  sync.Pool
+}
+
+// job is one blob that has to be in some namespaces.
+type job struct {
+	need
+	namespaces []string
+	sources    []*bundle // who has it, in the report's order
+	damaged    map[*bundle]error
+	failed     map[string]error // by namespace: why it is not there
+}
+
+// newCopier collects the jobs of all images that have to be completed.
+func (r *run) newCopier(d *decision, l *leaser) *copier {
+	c := &copier{store: r.store, byDigest: map[digest.Digest]*job{}, have: d.have, leases: l, limit: r.o.Jobs, progress: &r.progress}
+	c.buffers.New = func() any { b := make([]byte, messageSize); return &b }
+	for _, i := range d.work {
+		for _, n := range i.verdict.needs {
+			c.add(i.bundle, n)
+		}
+	}
+	// The largest first, so that no worker is left with a large one at the end.
+	slices.SortStableFunc(c.jobs, func(a, b *job) int { return cmp.Compare(b.desc.Size, a.desc.Size) })
+	return c
+}
+
+func (c *copier) add(b *bundle, n need) {
+	j := c.byDigest[n.desc.Digest]
+	if j == nil {
+		j = &job{need: n, damaged: map[*bundle]error{}, failed: map[string]error{}}
+		c.byDigest[n.desc.Digest] = j
+		c.jobs = append(c.jobs, j)
+	}
+	if !slices.Contains(j.namespaces, b.namespace) {
+		j.namespaces = append(j.namespaces, b.namespace)
+	}
+	if !slices.Contains(j.sources, b) {
+		j.sources = append(j.sources, b)
+	}
+}
+
+// run does the jobs. What went wrong is left in them, see outcome.
+func (c *copier) run(ctx context.Context) {
+	c.progress.event(EventDecide, func(e *Event) {
+		for _, j := range c.jobs {
+			if _, ok := c.have[blobKey{j.namespaces[0], j.desc.Digest}]; !ok {
+				e.Bytes += j.desc.Size
+			}
+		}
+	})
+	var g errgroup.Group
+	g.SetLimit(c.limit)
+	for _, j := range c.jobs {
+		g.Go(func() error {
+			for _, namespace := range j.namespaces {
+				if err := c.ensure(ctx, j, namespace); err != nil {
+					j.failed[namespace] = err
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+// outcome returns why an image cannot be named: a blob of it that is not there, or that its own
+// bundle turned out to hold damaged.
+func (c *copier) outcome(i *image) error {
+	for _, n := range i.verdict.needs {
+		j := c.byDigest[n.desc.Digest]
+		if err := j.damaged[i.bundle]; err != nil {
+			return err
+		}
+		if err := j.failed[i.bundle.namespace]; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensure brings one blob to one namespace, from the first bundle whose copy is good.
+func (c *copier) ensure(ctx context.Context, j *job, namespace string) error {
+	ctx, err := c.leases.context(namespaces.WithNamespace(ctx, namespace), namespace)
+	if err != nil {
+		return err
+	}
+	for _, source := range j.sources {
+		if j.damaged[source] != nil {
+			continue
+		}
+		begin := time.Now()
+		written, err := c.write(ctx, j, source)
+		c.account(source, written, time.Since(begin))
+		if err == nil {
+			return nil
+		}
+		if !isDamage(err) {
+			return err
+		}
+		j.damaged[source] = err
+	}
+	return j.damaged[j.sources[0]]
+}
+
+// account adds to the bundle that a blob was read from.
+func (c *copier) account(source *bundle, written int64, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	source.report.Seconds += took.Seconds()
+	source.report.Bytes.Written += written
+}
+
+// write copies a blob unless the store has it, and returns how many bytes it sent. The store is
+// told digest and size beforehand and checks them at the end, so nothing is hashed here.
+func (c *copier) write(ctx context.Context, j *job, source *bundle) (int64, error) {
+	blob, ok := source.archive.Blob(j.desc.Digest)
+	if !ok {
+		return 0, source.archive.Missing(j.desc.Digest)
+	}
+	w, there, err := c.open(ctx, j.desc)
+	if errdefs.IsAlreadyExists(err) {
+		return 0, c.label(ctx, j)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if there {
+		err := w.Commit(ctx, j.desc.Size, j.desc.Digest, content.WithLabels(j.labels))
+		switch {
+		case err == nil:
+			return 0, nil
+		case errdefs.IsAlreadyExists(err):
+			return 0, c.label(ctx, j)
+		}
+		if err := c.abort(ctx, w, j); err != nil {
+			return 0, err
+		}
+		if w, _, err = c.open(ctx, j.desc); err != nil {
+			return 0, err
+		}
+	}
+	return c.fill(ctx, w, j, blob)
+}
+
+// fill writes a blob from its begin and commits it.
+func (c *copier) fill(ctx context.Context, w content.Writer, j *job, blob *archive.Blob) (int64, error) {
+	sent, err := c.send(ctx, w, blob)
+	if err == nil {
+		err = w.Commit(ctx, j.desc.Size, j.desc.Digest, content.WithLabels(j.labels))
+		if errdefs.IsAlreadyExists(err) {
+			return sent, c.label(ctx, j)
+		}
+		err = c.commitError(blob, j.desc, err)
+	}
+	if err != nil {
+		return sent, errors.Join(err, c.abort(ctx, w, j))
+	}
+	return sent, nil
+}
+
+// open returns a writer at the begin of the blob, or says that all of it is there already: another
+// namespace has it. What an import left that was killed is thrown away: nobody knows what it holds.
+// Source: containerd, core/metadata/content.go, Writer.
+func (c *copier) open(ctx context.Context, desc ocispec.Descriptor) (w content.Writer, there bool, err error) {
+	for try := 0; ; try++ {
+		w, err := content.OpenWriter(ctx, c.store.Content, content.WithRef(ingestRef(desc.Digest)), content.WithDescriptor(desc))
+		if err != nil {
+			return nil, false, err
+		}
+		status, err := w.Status()
+		if err == nil && (status.Offset == 0 || status.Offset == desc.Size) {
+			return w, status.Offset > 0, nil
+		}
+		w.Close()
+		if err == nil && try > 0 {
+			err = fmt.Errorf("open ingest of %s: %d bytes of an earlier import cannot be removed", desc.Digest, status.Offset)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if err := c.store.Content.Abort(ctx, ingestRef(desc.Digest)); err != nil && !errdefs.IsNotFound(err) {
+			return nil, false, err
+		}
+	}
+}
+
+// ingestRef names an ingest by its digest alone, so that two imports at a time meet in one.
+func ingestRef(d digest.Digest) string { return "seedbed-" + d.String() }
+
+// send writes a blob in full messages.
+func (c *copier) send(ctx context.Context, w content.Writer, blob *archive.Blob) (int64, error) {
+	buffer := c.buffers.Get().(*[]byte)
+	defer c.buffers.Put(buffer)
+	reader, sent := blob.Reader(), int64(0)
+	for sent < blob.Size {
+		if err := ctx.Err(); err != nil {
+			return sent, err
+		}
+		n, err := io.ReadFull(reader, (*buffer)[:min(messageSize, blob.Size-sent)])
+		if err != nil {
+			return sent, readError(blob, err)
+		}
+		if _, err := w.Write((*buffer)[:n]); err != nil {
+			return sent, fmt.Errorf("write blob: %w", err)
+		}
+		sent += int64(n)
+		c.progress.copied(int64(n))
+	}
+	return sent, nil
+}
+
+// commitError finds out whose fault a refused commit is, by hashing what the archive has.
+func (c *copier) commitError(blob *archive.Blob, desc ocispec.Descriptor, err error) error {
+	if !errdefs.IsFailedPrecondition(err) { // also nil
+		return err
+	}
+	if damage := verifyBlob(blob, desc.Digest); damage != nil {
+		return damage
+	}
+	return &Error{Code: archive.CodeChangedWhileReading, Member: blob.Member, Found: "other bytes than a moment ago",
+		Advice: "import the archive when it is written to its end", Err: err}
+}
+
+// abort throws away what was written of a blob, also after ctx has ended.
+func (c *copier) abort(ctx context.Context, w content.Writer, j *job) error {
+	w.Close()
+	err := c.store.Content.Abort(context.WithoutCancel(ctx), ingestRef(j.desc.Digest))
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
+		return fmt.Errorf("remove ingest: %w", err)
+	}
+	return nil
+}
+
+// isDamage reports whether another bundle's copy of the blob may still be good.
+func isDamage(err error) bool {
+	switch errorOf(err).Code {
+	case archive.CodeDigestMismatch, archive.CodeMissingBlob, archive.CodeTruncated, archive.CodeChangedWhileReading:
+		return true
+	}
+	return false
+}
+
+// label adds the garbage collector's references to a blob that was there before without them.
+func (c *copier) label(ctx context.Context, j *job) error {
+	if len(j.labels) == 0 {
+		return nil
+	}
+	info, err := c.store.Content.Info(ctx, j.desc.Digest)
+	if err != nil {
+		return err
+	}
+	added := newLabels(info.Labels, j.labels)
+	if len(added) == 0 {
+		return nil
+	}
+	var fields []string
+	for label := range added {
+		fields = append(fields, "labels."+label)
+	}
+	_, err = c.store.Content.Update(ctx, content.Info{Digest: j.desc.Digest, Labels: added}, fields...)
+	return err
+}

@@ -1,0 +1,236 @@
+package preseed
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+)
+
+// Import brings the store to the state that the bundles describe and reports on each of them. What
+// is wrong with a bundle or an image is in the report, and the others go on; the error is for what
+// leaves nothing to report: a source that does not exist or cannot be read, an [*OptionError], or
+// the end of ctx, which comes with the report of what was done until then.
+//
+// A bundle whose images, blobs and pins are all in the store is unchanged: its layers are not read.
+// Blobs that several bundles hold are read from one of them, so a damaged copy of a layer that is
+// good elsewhere does no harm and may go unseen; [Check] looks at each.
+func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report, error) {
+	mode := ModeOnline
+	if s.Offline {
+		mode = ModeOffline
+	}
+	r, err := newRun(sources, o, mode)
+	if err != nil {
+		return nil, err
+	}
+	r.store = s
+	r.index(ctx, false)
+	r.strict()
+	r.settleNames()
+	r.stopAtFailure()
+	d := r.decide(ctx)
+	if r.o.DryRun {
+		r.pretend(d)
+	} else {
+		r.apply(ctx, d)
+	}
+	r.requireStored(ctx)
+	return r.finish(), ctx.Err()
+}
+
+// Verify compares the store with the bundles and writes nothing. An image that the store has as
+// its bundle describes it is ok; one that is absent, or lacks a blob or its pin, is incomplete.
+// Importing repairs it.
+func Verify(ctx context.Context, s *Store, sources []Source, o Options) (*Report, error) {
+	r, err := newRun(sources, o, ModeVerify)
+	if err != nil {
+		return nil, err
+	}
+	r.store = s
+	r.index(ctx, false)
+	r.strict()
+	r.settleNames()
+	r.decide(ctx)
+	for _, b := range r.bundles {
+		for _, i := range b.images {
+			switch {
+			case i.report.Status == StatusUnchanged:
+				i.report.Status = StatusOK
+			case i.wanted():
+				i.report.Status = StatusIncomplete
+				i.warn(i.record.reason)
+			}
+		}
+	}
+	r.requireStored(ctx)
+	return r.finish(), ctx.Err()
+}
+
+// decision is what the store has and what has to be done to it.
+type decision struct {
+	have map[blobKey]content.Info // blobs that the store has
+	work []*image                 // images to complete and name
+}
+
+type blobKey struct {
+	namespace string
+	digest    digest.Digest
+}
+
+// decide asks the store for everything that the images need, and settles those that need nothing.
+func (r *run) decide(ctx context.Context) *decision {
+	d := &decision{}
+	records, err := r.records(ctx)
+	if err == nil {
+		d.have, err = r.have(ctx)
+	}
+	for _, i := range r.images() {
+		if err != nil {
+			i.bundle.fail(err)
+			continue
+		}
+		i.record = r.compare(i, records, d.have)
+		if i.record.reason != "" {
+			d.work = append(d.work, i)
+			continue
+		}
+		i.report.Status, i.report.Pinned = StatusUnchanged, i.record.pinned()
+	}
+	return d
+}
+
+// records lists the images of every namespace that has bundles.
+func (r *run) records(ctx context.Context) (map[key]images.Image, error) {
+	all := map[key]images.Image{}
+	for _, namespace := range r.namespaces() {
+		list, err := r.store.Images.List(namespaces.WithNamespace(ctx, namespace))
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range list {
+			all[key{namespace, i.Name}] = i
+		}
+	}
+	return all, nil
+}
+
+// namespaces returns the valid namespaces of the run, once each.
+func (r *run) namespaces() []string {
+	var all []string
+	for _, b := range r.bundles {
+		if b.found.err == nil && b.namespace != "" && (len(all) == 0 || all[len(all)-1] != b.namespace) {
+			all = append(all, b.namespace)
+		}
+	}
+	return all
+}
+
+// have asks for every blob once in each namespace, several at a time.
+func (r *run) have(ctx context.Context) (map[blobKey]content.Info, error) {
+	var keys []blobKey
+	asked := map[blobKey]bool{}
+	for _, i := range r.images() {
+		for _, n := range i.verdict.needs {
+			k := blobKey{i.bundle.namespace, n.desc.Digest}
+			if !asked[k] {
+				asked[k] = true
+				keys = append(keys, k)
+			}
+		}
+	}
+	infos := make([]content.Info, len(keys))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.o.Jobs)
+	for n, k := range keys {
+		g.Go(func() error {
+			info, err := r.store.Content.Info(namespaces.WithNamespace(ctx, k.namespace), k.digest)
+			if errdefs.IsNotFound(err) {
+				return nil
+			}
+			infos[n] = info
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	have := map[blobKey]content.Info{}
+	for n, k := range keys {
+		if infos[n].Digest != "" {
+			have[k] = infos[n]
+		}
+	}
+	return have, nil
+}
+
+// pretend reports what an import would do.
+func (r *run) pretend(d *decision) {
+	for _, i := range d.work {
+		i.report.Status = StatusImported
+		i.report.Pinned = !r.o.NoPin
+		i.warn("dry run: " + i.record.reason)
+	}
+}
+
+// apply copies what is missing and names what is complete. A lease keeps the blobs meanwhile, and
+// is made only when there is something to keep.
+func (r *run) apply(ctx context.Context, d *decision) {
+	defer func() { r.unpinMissing(ctx) }()
+	if len(d.work) == 0 {
+		return
+	}
+	l := &leaser{store: r.store}
+	defer l.release(ctx)
+	c := r.newCopier(d, l)
+	c.run(ctx)
+	for _, i := range d.work {
+		r.nameWhenComplete(ctx, i, c)
+	}
+}
+
+// nameWhenComplete is the only place that writes an image's record.
+func (r *run) nameWhenComplete(ctx context.Context, i *image, c *copier) {
+	if r.o.FailFast {
+		r.stopAtFailure()
+	}
+	if !i.wanted() {
+		return
+	}
+	if err := c.outcome(i); err != nil {
+		i.fail(err)
+		return
+	}
+	if err := i.bundle.archive.Unchanged(); err != nil {
+		i.bundle.fail(err)
+		return
+	}
+	if err := r.writeRecord(ctx, i); err != nil {
+		i.fail(err)
+		return
+	}
+	i.report.Status = StatusImported
+	i.report.Pinned = i.record.pinned()
+	if i.record.reason != reasonAbsent {
+		i.warn(i.record.reason)
+	}
+}
+
+// requireStored compares the references that have to be there with the store.
+func (r *run) requireStored(ctx context.Context) {
+	if len(r.o.Require) == 0 {
+		return
+	}
+	names := map[string]bool{}
+	if records, err := r.records(ctx); err == nil {
+		for k := range records {
+			names[canonicalReference(k.name)] = true
+		}
+	}
+	r.require(names)
+}

@@ -1,0 +1,137 @@
+package preseed
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+)
+
+// ownerLabel says which process made a lease, see owner.
+const ownerLabel = "seedbed.owner"
+
+// leaseTime is when the garbage collector may end a lease that nobody came back for.
+const leaseTime = 24 * time.Hour
+
+// leaser holds one lease in each namespace that something is written to: what is in the store
+// without a name would be collected.
+type leaser struct {
+	store *Store
+	mu    sync.Mutex
+	held  map[string]leases.Lease
+	stale map[string][]leases.Lease
+}
+
+// context returns ctx with the namespace's lease, which is made when it is first asked for.
+func (l *leaser) context(ctx context.Context, namespace string) (context.Context, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lease, ok := l.held[namespace]; ok {
+		return leases.WithLease(ctx, lease.ID), nil
+	}
+	if err := l.clean(ctx, namespace); err != nil {
+		return nil, err
+	}
+	id := "seedbed-" + rand.Text()
+	lease, err := l.store.Leases.Create(ctx, func(lease *leases.Lease) error { lease.ID = id; return nil },
+		leases.WithLabel(ownerLabel, owner(os.Getpid())), leases.WithExpiration(leaseTime))
+	if err != nil {
+		return nil, fmt.Errorf("make lease: %w", err)
+	}
+	if l.held == nil {
+		l.held = map[string]leases.Lease{}
+	}
+	l.held[namespace] = lease
+	return leases.WithLease(ctx, lease.ID), nil
+}
+
+// clean removes the ingests that killed imports left. Their leases end with ours, for until then
+// they may keep blobs that this import is about to name.
+func (l *leaser) clean(ctx context.Context, namespace string) error {
+	all, err := l.store.Leases.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list leases: %w", err)
+	}
+	for _, lease := range all {
+		if !abandoned(lease.Labels[ownerLabel]) {
+			continue
+		}
+		if l.stale == nil {
+			l.stale = map[string][]leases.Lease{}
+		}
+		l.stale[namespace] = append(l.stale[namespace], lease)
+		if err := l.abortIngests(ctx, lease); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *leaser) abortIngests(ctx context.Context, lease leases.Lease) error {
+	resources, err := l.store.Leases.ListResources(ctx, lease)
+	if err != nil {
+		return fmt.Errorf("list resources of lease %s: %w", lease.ID, err)
+	}
+	for _, r := range resources {
+		if r.Type != "ingests" {
+			continue
+		}
+		if err := l.store.Content.Abort(ctx, r.ID); err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("remove ingest %q: %w", r.ID, err)
+		}
+	}
+	return nil
+}
+
+// release ends our leases and the abandoned ones, also after ctx has ended. What cannot be ended
+// expires.
+func (l *leaser) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for namespace, lease := range l.held {
+		ctx := namespaces.WithNamespace(ctx, namespace)
+		for _, lease := range append(l.stale[namespace], lease) {
+			_ = l.store.Leases.Delete(ctx, lease)
+		}
+	}
+}
+
+// owner identifies a process of this boot: boot id, PID namespace, PID and start time.
+func owner(pid int) string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	ns, _ := os.Readlink("/proc/self/ns/pid")
+	return strings.Join([]string{strings.TrimSpace(string(boot)), ns, strconv.Itoa(pid), startTime(pid)}, "/")
+}
+
+// startTime is field 22 of proc_pid_stat(5), "" when there is no such process.
+func startTime(pid int) string {
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	if fields := strings.Fields(rest); len(fields) > 19 {
+		return fields[19]
+	}
+	return ""
+}
+
+// abandoned reports whether label names a process that is gone. One that cannot be seen from here,
+// being of another PID namespace, is taken for alive: its lease expires.
+func abandoned(label string) bool {
+	part := strings.Split(label, "/")
+	if len(part) != 4 {
+		return false
+	}
+	now := strings.Split(owner(os.Getpid()), "/")
+	if part[0] != now[0] {
+		return true
+	}
+	pid, err := strconv.Atoi(part[2])
+	return err == nil && part[1] == now[1] && label != owner(pid)
+}

@@ -1,0 +1,166 @@
+// Package offline opens containerd's image store on disk without containerd: its own content store
+// and its own metadata database, so that a containerd which is started on the same root afterwards
+// takes what is in it for its own.
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/metadata"
+	"github.com/containerd/containerd/v2/plugins/content/local"
+	bolt "go.etcd.io/bbolt"
+	boltErrors "go.etcd.io/bbolt/errors"
+
+	"seedbed/preseed"
+)
+
+// ErrInUse says that another process, a containerd as a rule, has the database open.
+var ErrInUse = errors.New("in use by another process")
+
+// InUseError is [ErrInUse] for a root.
+type InUseError struct{ Root string }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("open containerd root %q: %v", e.Root, ErrInUse)
+}
+
+// Unwrap returns ErrInUse.
+func (e *InUseError) Unwrap() error { return ErrInUse }
+
+// Hint says how the same is done while containerd runs.
+func (e *InUseError) Hint() string {
+	return "a containerd runs on this root: import through its socket (leave out --offline), or stop it"
+}
+
+// Where containerd keeps its store below its root. Source: the ids of its content and metadata
+// plugins, which name their directories.
+const (
+	contentDir   = "io.containerd.content.v1.content"
+	metadataDir  = "io.containerd.metadata.v1.bolt"
+	metadataFile = "meta.db"
+)
+
+// Options say how the store is opened.
+type Options struct {
+	// LockTimeout is how long another process may keep the database. 0 means 1 s. Without a bound
+	// a running containerd would be waited for for ever.
+	LockTimeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.LockTimeout <= 0 {
+		o.LockTimeout = time.Second
+	}
+	return o
+}
+
+// Store is an image store that this process has for itself until Close.
+type Store struct {
+	bolt *bolt.DB
+	db   *metadata.DB
+}
+
+// Open opens the store below root, containerd's root directory, and makes what is not there yet
+// with the modes that containerd uses. The error is an [*InUseError] when another process has the
+// store, or the system's own.
+func Open(ctx context.Context, root string, o Options) (*Store, error) {
+	o = o.withDefaults()
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, fmt.Errorf("open containerd root: %w", err)
+	}
+	if err := makeDirs(root); err != nil {
+		return nil, fmt.Errorf("open containerd root: %w", err)
+	}
+	db, err := openDatabase(filepath.Join(root, metadataDir, metadataFile), o.LockTimeout)
+	if errors.Is(err, boltErrors.ErrTimeout) {
+		return nil, &InUseError{Root: root}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open containerd's database: %w", err)
+	}
+	s, err := open(ctx, root, db)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+func open(ctx context.Context, root string, db *bolt.DB) (*Store, error) {
+	blobs, err := local.NewStore(filepath.Join(root, contentDir))
+	if err != nil {
+		return nil, fmt.Errorf("open content store: %w", err)
+	}
+	m := metadata.NewDB(db, blobs, nil)
+	if err := m.Init(ctx); err != nil {
+		return nil, fmt.Errorf("open containerd's database: %w", err)
+	}
+	return &Store{bolt: db, db: m}, nil
+}
+
+// makeDirs makes the directories with containerd's modes, exactly: a umask that hides the content
+// from other users of the host would hide it from containerd in a user namespace.
+func makeDirs(root string) error {
+	if err := makeDir(root, 0o711); err != nil {
+		return err
+	}
+	if err := makeDir(filepath.Join(root, contentDir), 0o755); err != nil {
+		return err
+	}
+	return makeDir(filepath.Join(root, metadataDir), 0o711)
+}
+
+func makeDir(path string, mode os.FileMode) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, mode); err != nil {
+		return err
+	}
+	return os.Chmod(path, mode)
+}
+
+// openDatabase uses the options of containerd's plugins/metadata, but for the timeout.
+func openDatabase(path string, timeout time.Duration) (*bolt.DB, error) {
+	options := *bolt.DefaultOptions
+	options.NoFreelistSync = true
+	options.NoStatistics = true
+	options.Timeout = timeout
+	return bolt.Open(path, 0o644, &options)
+}
+
+// Preseed returns the store as an import wants it.
+func (s *Store) Preseed() *preseed.Store {
+	return &preseed.Store{
+		Content:    s.Content(),
+		Images:     metadata.NewImageStore(s.db),
+		Leases:     metadata.NewLeaseManager(s.db),
+		Namespaces: s.namespaces,
+		Offline:    true,
+	}
+}
+
+// Content returns the content store, which every namespace sees its own part of.
+func (s *Store) Content() content.Store { return s.db.ContentStore() }
+
+func (s *Store) namespaces(ctx context.Context) (names []string, err error) {
+	err = s.bolt.View(func(tx *bolt.Tx) error {
+		names, err = metadata.NewNamespaceStore(tx).List(ctx)
+		return err
+	})
+	return names, err
+}
+
+// Close ends the use of the store. Every commit was made durable when it was made. What was left
+// without a name is collected by containerd when it starts: it knows its snapshots, which belong to
+// the same graph.
+func (s *Store) Close() error { return s.db.Close() }

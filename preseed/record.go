@@ -1,0 +1,226 @@
+package preseed
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Labels of an image record.
+const (
+	// PinLabel with [PinValue] keeps an image from the kubelet's garbage collection. Source:
+	// containerd, internal/cri/labels.
+	PinLabel = "io.cri-containerd.pinned"
+	PinValue = "pinned"
+	// SourceLabel holds the path of the bundle that an image was imported from.
+	SourceLabel = "seedbed.source"
+
+	maxLabel = 4096 // bytes of key and value together that containerd accepts
+)
+
+// record is what the store has under an image's name, beside what it is to have.
+type record struct {
+	found  *images.Image // nil when there is none
+	labels map[string]string
+	reason string // why the store is not in the wanted state; "" when it is
+}
+
+const reasonAbsent = "not in the store"
+
+func (r record) pinned() bool {
+	return r.labels[PinLabel] == PinValue || r.found != nil && r.found.Labels[PinLabel] == PinValue
+}
+
+// compare says what the store lacks of an image.
+func (r *run) compare(i *image, records map[key]images.Image, have map[blobKey]content.Info) record {
+	want := record{labels: r.labels(i)}
+	found, ok := records[key{i.bundle.namespace, i.name}]
+	if !ok {
+		want.reason = reasonAbsent
+		return want
+	}
+	want.found = &found
+	want.reason = r.difference(i, want, records, have)
+	return want
+}
+
+func (r *run) difference(i *image, want record, records map[key]images.Image, have map[blobKey]content.Info) string {
+	target := i.verdict.target
+	if want.found.Target.Digest != target.Digest || want.found.Target.MediaType != target.MediaType {
+		return "the store had " + want.found.Target.Digest.String() + " under this name"
+	}
+	for _, n := range i.verdict.needs {
+		info, ok := have[blobKey{i.bundle.namespace, n.desc.Digest}]
+		if !ok || info.Size != n.desc.Size {
+			return "the store had lost " + n.desc.Digest.String()
+		}
+		if len(newLabels(info.Labels, n.labels)) > 0 {
+			return "the store had lost the references of " + n.desc.Digest.String()
+		}
+	}
+	if want.labels[PinLabel] != "" && want.found.Labels[PinLabel] != PinValue {
+		return "the pin was missing"
+	}
+	if want.found.Labels[SourceLabel] != want.labels[SourceLabel] {
+		return "it came from another bundle before"
+	}
+	if r.o.DigestRefs && records[key{i.bundle.namespace, digestRef(i)}].Target.Digest != target.Digest {
+		return "its digest reference was missing"
+	}
+	return ""
+}
+
+// labels returns the labels that an image's record is to have, whatever others it has.
+func (r *run) labels(i *image) map[string]string {
+	labels := map[string]string{}
+	if !r.o.NoPin {
+		labels[PinLabel] = PinValue
+	}
+	if source := r.sourceOf(i); len(SourceLabel)+len(source) <= maxLabel {
+		labels[SourceLabel] = source
+	}
+	return labels
+}
+
+// sourceOf returns the bundle that counts as an image's source: of several that hold the same
+// image the last in lexical order, so that a second run finds nothing to change.
+func (r *run) sourceOf(i *image) string {
+	if r.sources == nil {
+		r.sources = map[key]string{}
+		for _, i := range r.images() {
+			r.sources[key{i.bundle.namespace, i.name}] = absolute(i.bundle.path)
+		}
+	}
+	return r.sources[key{i.bundle.namespace, i.name}]
+}
+
+// writeRecord names an image whose blobs are all in the store, and merges the labels into those
+// that are there.
+func (r *run) writeRecord(ctx context.Context, i *image) error {
+	ctx = namespaces.WithNamespace(ctx, i.bundle.namespace)
+	names := []string{i.name}
+	if r.o.DigestRefs {
+		names = append(names, digestRef(i))
+	}
+	for _, name := range names {
+		img := images.Image{Name: name, Target: recordTarget(i.verdict.target), Labels: i.record.labels}
+		if err := upsert(ctx, r.store.Images, img); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordTarget keeps of a descriptor what containerd keeps in a record.
+func recordTarget(d ocispec.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, Annotations: d.Annotations, Platform: d.Platform}
+}
+
+// upsert updates the target and the labels of a record, or creates it. Labels that are not named
+// stay: CRI keeps its own there.
+func upsert(ctx context.Context, store images.Store, img images.Image) error {
+	fields := []string{"target"}
+	for _, label := range slices.Sorted(maps.Keys(img.Labels)) {
+		fields = append(fields, "labels."+label)
+	}
+	_, err := store.Update(ctx, img, fields...)
+	if !errdefs.IsNotFound(err) {
+		return err
+	}
+	_, err = store.Create(ctx, img)
+	if errdefs.IsAlreadyExists(err) {
+		_, err = store.Update(ctx, img, fields...)
+	}
+	return err
+}
+
+// digestRef is an image's name with its digest in the place of the tag.
+func digestRef(i *image) string {
+	name, _, _ := strings.Cut(i.name, "@")
+	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {
+		name = name[:colon]
+	}
+	return name + "@" + i.verdict.target.Digest.String()
+}
+
+// newLabels returns the garbage collector's labels of want whose blobs have does not refer to yet,
+// under keys that are free: a reference that another import made is never replaced.
+func newLabels(have, want map[string]string) map[string]string {
+	refs := map[string]bool{}
+	for k, v := range have {
+		if strings.HasPrefix(k, "containerd.io/gc.ref.content") {
+			refs[v] = true
+		}
+	}
+	added := map[string]string{}
+	for k, v := range want {
+		if refs[v] {
+			continue
+		}
+		for have[k] != "" || added[k] != "" {
+			k += ".seedbed"
+		}
+		added[k] = v
+	}
+	return added
+}
+
+// unpinMissing takes the pin from images of the run's namespaces whose bundle is gone: it is neither
+// in the run nor on disk.
+func (r *run) unpinMissing(ctx context.Context) {
+	if !r.o.UnpinMissing {
+		return
+	}
+	records, err := r.records(ctx)
+	if err != nil {
+		r.warn("unpin images of bundles that are gone: " + err.Error())
+		return
+	}
+	kept := r.sourcesByNamespace()
+	for k, img := range records {
+		source := img.Labels[SourceLabel]
+		if source == "" || img.Labels[PinLabel] != PinValue || kept[key{k.namespace, source}] || exists(source) {
+			continue
+		}
+		img.Labels = map[string]string{PinLabel: ""}
+		if _, err := r.store.Images.Update(namespaces.WithNamespace(ctx, k.namespace), img, "labels."+PinLabel); err != nil {
+			r.warn("unpin " + quote(k.name) + ": " + err.Error())
+		}
+	}
+}
+
+// sourcesByNamespace returns the bundles that are there, whether they are good or not.
+func (r *run) sourcesByNamespace() map[key]bool {
+	all := map[key]bool{}
+	for _, b := range r.bundles {
+		if b.skip == "" {
+			all[key{b.namespace, absolute(b.path)}] = true
+		}
+	}
+	return all
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// absolute makes a path that means the same whatever the working directory is; "-" stays.
+func absolute(path string) string {
+	if path == "-" {
+		return path
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
