@@ -1,0 +1,52 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lock takes the root's lock: an exclusive flock(2) on the directory itself, so there is no lock file to be left
+// behind. It waits up to the given time and returns the function that unlocks, or an error that is [ErrLocked].
+func (w *walker) lock(ctx context.Context, wait time.Duration) (unlock func(), err error) {
+	above, err := w.root.open()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Openat(above, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: w.hostPath, Err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(wait, 0))
+	defer cancel()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { unix.Close(fd) }, nil
+		}
+		if err != unix.EWOULDBLOCK && err != unix.EINTR {
+			unix.Close(fd)
+			return nil, &fs.PathError{Op: "lock", Path: w.hostPath, Err: err}
+		}
+		select {
+		case <-ctx.Done():
+			unix.Close(fd)
+			return nil, w.locked(ctx, wait)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// locked says why the lock was not taken: it is held, or the caller gave up.
+func (w *walker) locked(ctx context.Context, wait time.Duration) error {
+	if ctx.Err() == context.Canceled {
+		return fmt.Errorf("lock %q: %w", w.hostPath, context.Canceled)
+	}
+	return &advised{
+		fmt.Errorf("lock %q: waited %v: %w", w.hostPath, wait, ErrLocked),
+		"try again when the other seedbed storage place has ended, or wait for it with --wait-lock",
+	}
+}

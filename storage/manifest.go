@@ -1,0 +1,375 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Manifest is a layout as placed.
+type Manifest struct {
+	Schema      string `json:"schema"`
+	Layout      string `json:"layout"`
+	Declaration string `json:"declaration"`
+	// Root is the root's path on the host.
+	Root string `json:"root"`
+	// BootID is /proc/sys/kernel/random/boot_id at the time of placing.
+	BootID string `json:"boot_id"`
+	// Generation is a random name of this writing of the manifest.
+	Generation string  `json:"generation"`
+	Nodes      []Node  `json:"nodes"`
+	Mounts     []Mount `json:"mounts"`
+}
+
+// DefaultManifest returns where a root's manifest is: <root>/run/seedbed/manifest.json.
+func DefaultManifest(root string) string { return filepath.Join(root, manifestInRoot) }
+
+const manifestInRoot = "/run/seedbed/manifest.json"
+
+// CleanRoot returns the root as an absolute, clean path; "" is /. A relative path begins at the working directory.
+func CleanRoot(root string) (string, error) {
+	if root == "" {
+		return "/", nil
+	}
+	if strings.ContainsRune(root, 0) {
+		return "", &fs.PathError{Op: "clean", Path: root, Err: unix.EINVAL}
+	}
+	return filepath.Abs(root)
+}
+
+// ReadManifest reads the manifest that [Place] wrote. It returns [ErrNoManifest] when there is none, [ErrUntrusted]
+// when it may have been written by somebody else or belongs to another root or boot, and a [*BadDocument] when its
+// bytes are damaged; each with a hint.
+func ReadManifest(name string) (*Manifest, error) {
+	data, err := readTrusted(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &advised{fmt.Errorf("read %q: %w", name, ErrNoManifest), "run seedbed storage place first"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := decode(data)
+	if err == nil {
+		err = m.layout().Validate()
+	}
+	if err != nil {
+		return nil, &BadDocument{name, err}
+	}
+	return m, m.belongs(name)
+}
+
+// untrusted is an ErrUntrusted about a path.
+func untrusted(name, format string, args ...any) error {
+	return &advised{
+		fmt.Errorf("read %q: %w: %s", name, ErrUntrusted, fmt.Sprintf(format, args...)),
+		"run seedbed storage place, as the user that the tree belongs to; it writes a manifest that can be trusted",
+	}
+}
+
+// readTrusted reads a regular file with one name that, like its directory, only root or the caller can write.
+func readTrusted(name string) ([]byte, error) {
+	dir, err := openPath(filepath.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	if err := trust(dir, filepath.Dir(name)); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Openat(dir, filepath.Base(name), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	switch err {
+	case nil:
+	case unix.ELOOP:
+		return nil, untrusted(name, "it is a symbolic link: expected a regular file")
+	default:
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	if err := trust(fd, name); err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, untrusted(name, "it is %s: expected a regular file", info.Mode().Type())
+	}
+	return io.ReadAll(io.LimitReader(f, maxDocument+1))
+}
+
+// trust checks the owner, the mode and, of a file, the number of names.
+func trust(fd int, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	got := newFound(&st)
+	switch {
+	case got.uid != 0 && got.uid != os.Geteuid():
+		return untrusted(name, "it is owned by user %d: expected root or user %d", got.uid, os.Geteuid())
+	case got.mode&0o022 != 0:
+		return untrusted(name, "it has mode %s: expected it writable by its owner only", got.mode)
+	case got.kind == KindFile && got.links != 1:
+		return untrusted(name, "it has %d hard links: expected 1", got.links)
+	}
+	return nil
+}
+
+// belongs checks that the manifest is about the root that it lies in, and about this boot.
+func (m *Manifest) belongs(name string) error {
+	if clean, err := CleanRoot(m.Root); err != nil || clean != m.Root {
+		return untrusted(name, "its root is %q: expected an absolute, clean path", m.Root)
+	}
+	if at, ok := strings.CutSuffix(name, manifestInRoot); ok && !sameDir("/"+strings.Trim(at, "/"), m.Root) {
+		return untrusted(name, "it describes the root %q, not the one it lies in", m.Root)
+	}
+	if m.Root != "/" {
+		return nil
+	}
+	id, err := bootID()
+	if err == nil && id != m.BootID {
+		return untrusted(name, "it was written in another boot (%.8s, now %.8s)", m.BootID, id)
+	}
+	return err
+}
+
+// sameDir reports whether two paths are the same directory.
+func sameDir(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// bootID returns the kernel's name for this boot: random(4).
+func bootID() (string, error) {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(data)), err
+}
+
+// layout is the manifest as what should be there.
+func (m *Manifest) layout() *Layout {
+	return &Layout{Schema: m.Schema, Name: m.Layout, Declaration: m.Declaration, Nodes: m.Nodes, Mounts: m.Mounts}
+}
+
+// Tree returns the tree's typed handles with their paths on the host. The handle of a node that the manifest does not
+// have gives "".
+func (m *Manifest) Tree() *Root {
+	paths := make(map[string]string, len(m.Nodes))
+	for i := range m.Nodes {
+		paths[m.Nodes[i].ID] = filepath.Join(m.Root, m.Nodes[i].Path)
+	}
+	tree := &Root{}
+	visit(reflect.ValueOf(tree).Elem(), rootElement(tree), func(e element) { *e.full = paths[e.id] }, func(string, string) {})
+	return tree
+}
+
+// FullPath returns the path on the host of the node with the id, or an [*UnknownNode].
+func (m *Manifest) FullPath(id string) (string, error) {
+	for i := range m.Nodes {
+		if m.Nodes[i].ID == id {
+			return filepath.Join(m.Root, m.Nodes[i].Path), nil
+		}
+	}
+	return "", &UnknownNode{ID: id, Nearest: m.nearest(id)}
+}
+
+// nearest returns up to three ids that are likely to be meant.
+func (m *Manifest) nearest(id string) []string {
+	type candidate struct {
+		id   string
+		cost int
+	}
+	var all []candidate
+	for i := range m.Nodes {
+		c := candidate{m.Nodes[i].ID, distance(id, m.Nodes[i].ID)}
+		if strings.HasSuffix(c.id, "."+id) {
+			c.cost = 0
+		}
+		if c.cost <= max(len(id)/3, 2) {
+			all = append(all, c)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int { return a.cost - b.cost })
+	var ids []string
+	for _, c := range all[:min(3, len(all))] {
+		ids = append(ids, c.id)
+	}
+	return ids
+}
+
+// distance is the number of bytes to insert, remove or exchange to turn a into b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// manifestFile is where the manifest goes, and what is there now.
+type manifestFile struct {
+	dir      *folder
+	name     string
+	found    found
+	previous *Manifest // nil when there is none that can be read
+	write    bool      // what is there has to be replaced
+}
+
+// manifest plans the manifest: what it will say, whether that is news, and which nodes of the previous one are orphans.
+func (pl *planner) manifest(o PlaceOptions) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	pl.plan.manifest = &Manifest{
+		Schema: Schema, Layout: pl.layout.Name, Declaration: pl.layout.digest(),
+		Root: o.Root, BootID: boot, Nodes: pl.placed, Mounts: pl.placedMounts,
+	}
+	f, err := pl.openManifest(o)
+	if err != nil {
+		pl.refuse(err)
+		return nil
+	}
+	pl.orphans(f.previous)
+	f.write = f.previous == nil || !f.previous.says(pl.plan.manifest) || f.found.mode != manifestMode ||
+		f.found.uid != pl.caller.uid || f.found.links != 1
+	if f.write {
+		pl.parents(f.dir)
+		pl.writable(f.dir)
+	} else {
+		pl.plan.manifest = f.previous
+	}
+	pl.plan.file = f
+	return nil
+}
+
+// openManifest finds the manifest's directory and reads what is there. Inside the root no link may lead to it, because
+// its readers know only its path on the host.
+func (pl *planner) openManifest(o PlaceOptions) (manifestFile, error) {
+	f := manifestFile{name: filepath.Base(o.Manifest)}
+	inside, ok := strings.CutPrefix(o.Manifest, strings.TrimSuffix(o.Root, "/")+"/")
+	if !ok {
+		w, err := newWalker(filepath.Dir(o.Manifest))
+		if err != nil {
+			return f, err
+		}
+		pl.walk.beside = append(pl.walk.beside, w)
+		f.dir = w.root
+		if w.root.absent {
+			return f, &advised{w.root.fail("open", "", unix.ENOENT), "make the directory that the manifest is to be in"}
+		}
+		return f, pl.readPrevious(&f)
+	}
+	dir, name, err := pl.walk.locate("/" + inside)
+	if err != nil {
+		return f, err
+	}
+	f.dir = dir
+	if path.Join(dir.path, name) != "/"+inside {
+		return f, &Conflict{Path: filepath.Dir(o.Manifest), Want: "a directory reached without symbolic links",
+			Got: "a link to " + dir.path}
+	}
+	return f, pl.readPrevious(&f)
+}
+
+// readPrevious reads the manifest that is there. One that is damaged is only warned about: it is replaced.
+func (pl *planner) readPrevious(f *manifestFile) (err error) {
+	if f.found, err = f.dir.look(f.name); err != nil || f.found.kind == "" {
+		return err
+	}
+	if f.found.kind != KindFile {
+		return &Conflict{Path: f.dir.hostOf(f.name), Want: string(KindFile), Got: describe(f.found.kind)}
+	}
+	fd, err := f.dir.open()
+	if err != nil {
+		return err
+	}
+	fd, err = unix.Openat(fd, f.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return f.dir.fail("open", f.name, err)
+	}
+	file := os.NewFile(uintptr(fd), f.dir.hostOf(f.name))
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxDocument+1))
+	if err != nil {
+		return err
+	}
+	if f.previous, err = decode(data); err != nil {
+		pl.warn("the previous manifest %q cannot be read (%v) and is replaced", file.Name(), err)
+	}
+	return nil
+}
+
+// says reports whether the manifest that is there says what a new one would. Its generation does not count, nor does
+// the boot of an image root, nor whether a program has made its socket or file in the meantime.
+func (m *Manifest) says(next *Manifest) bool {
+	a, errA := json.Marshal(m.essence())
+	b, errB := json.Marshal(next.essence())
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+func (m *Manifest) essence() *Manifest {
+	e := *m
+	e.Generation = ""
+	if e.Root != "/" {
+		e.BootID = ""
+	}
+	e.Nodes = slices.Clone(m.Nodes)
+	for i := range e.Nodes {
+		if !e.Nodes[i].Kind.made() {
+			e.Nodes[i].State = ""
+		}
+	}
+	return &e
+}
+
+// orphans lists what the previous manifest has and this layout does not. It is left where it is.
+func (pl *planner) orphans(previous *Manifest) {
+	if previous == nil {
+		return
+	}
+	now := map[string]bool{}
+	for i := range pl.placed {
+		now[pl.placed[i].Path] = true
+	}
+	for i := range previous.Nodes {
+		n := &previous.Nodes[i]
+		if now[n.Path] || badPath(n.Path) != "" {
+			continue
+		}
+		dir, name, err := pl.walk.locate(n.Path)
+		if err != nil {
+			continue
+		}
+		if got, err := dir.look(name); err == nil && got.kind != "" {
+			pl.add(Step{Action: ActionOrphan, ID: n.ID, Path: n.Path, Kind: n.Kind, From: describe(got.kind)})
+		}
+	}
+}
