@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// ConfigError says what is wrong with containerd's configuration.
+type ConfigError struct {
+	Path string
+	// Line is where, counted from 1; 0 if it is not in one place.
+	Line int
+	Err  error
+}
+
+func (e *ConfigError) Error() string {
+	if e.Line > 0 {
+		return fmt.Sprintf("read containerd configuration %q: line %d: %v", e.Path, e.Line, e.Err)
+	}
+	return fmt.Sprintf("read containerd configuration %q: %v", e.Path, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *ConfigError) Hint() string {
+	return "`seedbed containerd config` prints a configuration that fits the manifest"
+}
+
+// configFile is what this package needs to know of a configuration, whoever wrote it.
+type configFile struct {
+	Root    string         `toml:"root"`
+	State   string         `toml:"state"`
+	GRPC    grpcConfig     `toml:"grpc"`
+	Plugins map[string]any `toml:"plugins"`
+}
+
+// ReadConfig returns the text of the containerd configuration at path, and a
+// *[ConfigError] if it is no configuration. Errors of reading go up as they are.
+func ReadConfig(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	_, err = parseConfig(path, data)
+	return data, err
+}
+
+// loadConfig reads what this package needs to know of the configuration at path.
+func loadConfig(path string) (*configFile, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseConfig(path, data)
+}
+
+func parseConfig(path string, data []byte) (*configFile, error) {
+	var c configFile
+	if err := toml.Unmarshal(data, &c); err != nil {
+		return nil, &ConfigError{Path: path, Line: tomlLine(err), Err: err}
+	}
+	if c.Root == "" {
+		c.Root = "/var/lib/containerd"
+	}
+	if c.State == "" {
+		c.State = "/run/containerd"
+	}
+	if c.Root == c.State {
+		return nil, &ConfigError{Path: path, Err: fmt.Errorf("root and state are both %q, they must differ", c.Root)}
+	}
+	return &c, nil
+}
+
+func tomlLine(err error) int {
+	if at, ok := err.(*toml.DecodeError); ok {
+		line, _ := at.Position()
+		return line
+	}
+	return 0
+}
+
+// address returns the path of the gRPC socket.
+func (c *configFile) address() string {
+	// Version 4 has it with the plugins.
+	if server, ok := c.Plugins["io.containerd.server.v1.grpc"].(map[string]any); ok {
+		if address, ok := server["address"].(string); ok {
+			return address
+		}
+	}
+	if c.GRPC.Address != "" {
+		return c.GRPC.Address
+	}
+	return "/run/containerd/containerd.sock"
+}
+
+// runtimeShim is the shim that a runtime of the configuration needs.
+type runtimeShim struct {
+	runtime string
+	program string // a path, or a name to be looked for in the PATH
+}
+
+// shims returns the shims of the configured runtimes in the order of their names. A type
+// "io.containerd.runsc.v1" means the program containerd-shim-runsc-v1
+// (https://github.com/containerd/containerd/blob/main/core/runtime/v2/README.md).
+func (c *configFile) shims() []runtimeShim {
+	runtimes := c.runtimes()
+	var shims []runtimeShim
+	for _, name := range slices.Sorted(maps.Keys(runtimes)) {
+		class, _ := runtimes[name].(map[string]any)
+		program, _ := class["runtime_path"].(string)
+		if program == "" {
+			kind, _ := class["runtime_type"].(string)
+			parts := strings.Split(kind, ".")
+			if len(parts) < 2 {
+				continue
+			}
+			program = "containerd-shim-" + parts[len(parts)-2] + "-" + parts[len(parts)-1]
+		}
+		shims = append(shims, runtimeShim{name, program})
+	}
+	return shims
+}
+
+// runtimes returns CRI's table of runtimes, in version 3 and later or in version 2.
+func (c *configFile) runtimes() map[string]any {
+	for _, plugin := range []string{"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri"} {
+		table, _ := c.Plugins[plugin].(map[string]any)
+		table, _ = table["containerd"].(map[string]any)
+		if runtimes, ok := table["runtimes"].(map[string]any); ok {
+			return runtimes
+		}
+	}
+	return nil
+}
