@@ -153,13 +153,19 @@ var otherHost = Params{
 
 func TestRenderPutsEveryPathIn(t *testing.T) {
 	want := map[string][]string{
-		"seedbed-storage.service": {"ExecStart=/opt/seedbed/bin/seedbed storage place --layout fhs",
-			"RequiresMountsFor=/var/lib/containerd /run/containerd /usr/share/preseed"},
+		"seedbed-storage.service": {
+			"ExecStart=/opt/seedbed/bin/seedbed storage place --layout fhs",
+			"RequiresMountsFor=/var/lib/containerd /run/containerd /usr/share/preseed",
+		},
 		"seedbed-runsc-log.socket": {"ListenFIFO=/run/containerd/runsc-logs.fifo"},
-		"seedbed-containerd.service": {"ExecStart=/opt/seedbed/bin/seedbed containerd run",
-			"RequiresMountsFor=/var/lib/containerd /run/containerd"},
-		"seedbed-preseed.service": {"ExecStart=/opt/seedbed/bin/seedbed preseed import",
-			"RequiresMountsFor=/usr/share/preseed", "ReadWritePaths=-/var/tmp/seedbed"},
+		"seedbed-containerd.service": {
+			"ExecStart=/opt/seedbed/bin/seedbed containerd run",
+			"RequiresMountsFor=/var/lib/containerd /run/containerd",
+		},
+		"seedbed-preseed.service": {
+			"ExecStart=/opt/seedbed/bin/seedbed preseed import",
+			"RequiresMountsFor=/usr/share/preseed", "ReadWritePaths=-/var/tmp/seedbed",
+		},
 	}
 	n := node()
 	for _, name := range Names() {

@@ -114,6 +114,7 @@ func Boot(t testing.TB, o Options) *Machine {
 	if err := m.waitBooted(o); err != nil {
 		t.Fatalf("boot machine: %v\n%s", err, m.Console())
 	}
+	m.Systemctl("log-target", "journal-or-kmsg") // the console is for what comes before the journal
 	return m
 }
 
@@ -220,7 +221,8 @@ func (m *Machine) Path(file string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", m.cmd.Process.Pid), file)
 }
 
-// Console returns what the machine wrote to its console: the boot script's errors and systemd's own log.
+// Console returns what the machine wrote to its console: the boot script's errors and systemd's own log of
+// the boot.
 func (m *Machine) Console() string {
 	data, err := os.ReadFile(m.path("console"))
 	if err != nil {

@@ -47,6 +47,9 @@ func TestBoot(t *testing.T) {
 	if got := systemd.Messages(m.Journal("--unit=probe.service")); !slices.Contains(got, "starting") {
 		t.Errorf("journal of the notifying unit: %q", got)
 	}
+	if got := m.Console(); !strings.Contains(got, "basic.target") {
+		t.Errorf("the console does not tell of the boot: %q", got)
+	}
 	if got := m.Systemctl("list-units", "--failed", "--plain", "--no-legend"); got != "" {
 		t.Errorf("failed units after the boot:\n%s", got)
 	}

@@ -34,8 +34,10 @@ func (m *Machine) Try(command ...string) Result {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), runTimeout)
 	defer cancel()
-	run := []string{"systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--service-type=exec",
-		fmt.Sprintf("--unit=e2e-run-%d", m.runs.Add(1)), "--"}
+	run := []string{
+		"systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--service-type=exec",
+		fmt.Sprintf("--unit=e2e-run-%d", m.runs.Add(1)), "--",
+	}
 	return m.finish(m.enter(ctx, append(run, command...)...), command)
 }
 
@@ -123,8 +125,10 @@ func Messages(entries []Entry) []string {
 
 // enter returns a command that runs in all of the machine's namespaces.
 func (m *Machine) enter(ctx context.Context, command ...string) *exec.Cmd {
-	args := []string{"--target", strconv.Itoa(m.cmd.Process.Pid), "--all", "--", "env", "-i",
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG=C.UTF-8", "SYSTEMD_COLORS=0"}
+	args := []string{
+		"--target", strconv.Itoa(m.cmd.Process.Pid), "--all", "--", "env", "-i",
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG=C.UTF-8", "SYSTEMD_COLORS=0",
+	}
 	return exec.CommandContext(ctx, "nsenter", append(args, command...)...)
 }
 
