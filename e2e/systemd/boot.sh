@@ -2,7 +2,7 @@
 #
 # It runs as process 1 of new mount, pid, uts, ipc and net namespaces. Arguments:
 #   $1  an empty directory, the machine's root
-#   $2  the host file that is the machine's console
+#   $2  the host's terminal that is the machine's console
 #   $3  the unit to boot to
 #   $4… read-only or read-write binds, each "ro|rw:HOST:MACHINE"
 # CGROUPS names the machine's own cgroups, one "MOUNTPOINT:FSTYPE:OPTIONS:DIRECTORY" a word.

@@ -58,7 +58,8 @@ func (o Options) withDefaults() Options {
 type Machine struct {
 	t       testing.TB
 	cmd     *exec.Cmd
-	dir     string // on the host: the mount point of the root, the console, boot.sh
+	dir     string // on the host: the mount point of the root, boot.sh, Options.Files
+	console *console
 	cgroups []hierarchy
 	exited  chan struct{} // closed when process 1 is gone
 	closed  sync.Once
@@ -132,15 +133,14 @@ func (m *Machine) start(o Options) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{"-eu", m.path("boot.sh"), m.path("root"), m.path("console"), o.Target}, binds...)
-	m.cmd = exec.Command("sh", args...)
-	m.cmd.Env = append(os.Environ(), "CGROUPS="+words(cgroups))
-	console, err := os.OpenFile(m.path("console"), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
+	if m.console, err = openConsole(); err != nil {
 		return err
 	}
-	defer console.Close()
-	m.cmd.Stdout, m.cmd.Stderr = console, console
+	slave := m.console.slave
+	args := append([]string{"-eu", m.path("boot.sh"), m.path("root"), slave.Name(), o.Target}, binds...)
+	m.cmd = exec.Command("sh", args...)
+	m.cmd.Env = append(os.Environ(), "CGROUPS="+words(cgroups))
+	m.cmd.Stdout, m.cmd.Stderr = slave, slave
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
 	return m.startLocked()
 }
@@ -167,9 +167,6 @@ func (m *Machine) prepare(o Options) ([]string, error) {
 		return nil, err
 	}
 	if err := os.WriteFile(m.path("boot.sh"), bootScript, 0o644); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(m.path("console"), nil, 0o644); err != nil {
 		return nil, err
 	}
 	var binds []string
@@ -224,11 +221,10 @@ func (m *Machine) Path(file string) string {
 // Console returns what the machine wrote to its console: the boot script's errors and systemd's own log of
 // the boot.
 func (m *Machine) Console() string {
-	data, err := os.ReadFile(m.path("console"))
-	if err != nil {
-		return err.Error()
+	if m.console == nil {
+		return ""
 	}
-	return string(data)
+	return m.console.String()
 }
 
 // PowerOff shuts the machine down in order and fails the test when that takes longer than 30 seconds.
@@ -250,6 +246,9 @@ func (m *Machine) Close() {
 		if m.cmd != nil && m.cmd.Process != nil {
 			_ = m.cmd.Process.Kill() // it may be gone already
 			<-m.exited
+		}
+		if m.console != nil {
+			_ = m.console.Close()
 		}
 		if err := removeCgroups(m.cgroups); err != nil {
 			m.t.Errorf("remove the machine's cgroups: %v", err)
