@@ -59,7 +59,7 @@ func padded(n int64) int64 { return (n + tarBlock - 1) / tarBlock * tarBlock }
 func cutOff(member string, offset, length, size int64) *Error {
 	e := &Error{Code: CodeTruncated, Member: member, Found: fmt.Sprintf("the archive ends at byte %d", size),
 		Advice: "it was not copied to its end: fetch or write it again"}
-	if end := offset + length; end > size {
+	if length > size-offset {
 		e.Expected = fmt.Sprintf("%d bytes of this member from byte %d on", length, offset)
 	} else {
 		e.Expected = fmt.Sprintf("another header after this member, at byte %d", offset+padded(length))
