@@ -227,10 +227,12 @@ func (r *run) requireStored(ctx context.Context) {
 		return
 	}
 	names := map[string]bool{}
-	if records, err := r.records(ctx); err == nil {
-		for k := range records {
-			names[canonicalReference(k.name)] = true
-		}
+	records, err := r.records(ctx)
+	if err != nil {
+		r.warn("list images: " + err.Error())
+	}
+	for k := range records {
+		names[canonicalReference(k.name)] = true
 	}
 	r.require(names)
 }

@@ -174,39 +174,46 @@ func newLabels(have, want map[string]string) map[string]string {
 	return added
 }
 
-// unpinMissing takes the pin from images of the run's namespaces whose bundle is gone: it is neither
-// in the run nor on disk.
+// unpinMissing takes the pin from images that came from below the run's sources and whose bundle is
+// gone from the disk. It looks into every namespace: a bundle may have gone with its directory.
 func (r *run) unpinMissing(ctx context.Context) {
 	if !r.o.UnpinMissing {
 		return
 	}
-	records, err := r.records(ctx)
+	all, err := r.store.Namespaces(ctx)
+	for _, namespace := range all {
+		if err == nil {
+			err = r.unpinNamespace(namespaces.WithNamespace(ctx, namespace))
+		}
+	}
 	if err != nil {
 		r.warn("unpin images of bundles that are gone: " + err.Error())
-		return
-	}
-	kept := r.sourcesByNamespace()
-	for k, img := range records {
-		source := img.Labels[SourceLabel]
-		if source == "" || img.Labels[PinLabel] != PinValue || kept[key{k.namespace, source}] || exists(source) {
-			continue
-		}
-		img.Labels = map[string]string{PinLabel: ""}
-		if _, err := r.store.Images.Update(namespaces.WithNamespace(ctx, k.namespace), img, "labels."+PinLabel); err != nil {
-			r.warn("unpin " + quote(k.name) + ": " + err.Error())
-		}
 	}
 }
 
-// sourcesByNamespace returns the bundles that are there, whether they are good or not.
-func (r *run) sourcesByNamespace() map[key]bool {
-	all := map[key]bool{}
-	for _, b := range r.bundles {
-		if b.skip == "" {
-			all[key{b.namespace, absolute(b.path)}] = true
+func (r *run) unpinNamespace(ctx context.Context) error {
+	list, err := r.store.Images.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, img := range list {
+		source := img.Labels[SourceLabel]
+		if img.Labels[PinLabel] != PinValue || !r.covers(source) || exists(source) {
+			continue
+		}
+		img.Labels = map[string]string{PinLabel: ""}
+		if _, err := r.store.Images.Update(ctx, img, "labels."+PinLabel); err != nil {
+			return err
 		}
 	}
-	return all
+	return nil
+}
+
+// covers reports whether a path is one of the run's sources or lies below one.
+func (r *run) covers(path string) bool {
+	return filepath.IsAbs(path) && slices.ContainsFunc(r.roots, func(root string) bool {
+		return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
+	})
 }
 
 func exists(path string) bool {

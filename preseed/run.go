@@ -17,6 +17,7 @@ type run struct {
 	report   *Report
 	bundles  []*bundle
 	progress progress
+	roots    []string       // absolute paths of the sources
 	sources  map[key]string // see sourceOf
 }
 
@@ -33,6 +34,11 @@ func newRun(sources []Source, o Options, mode Mode) (*run, error) {
 	}
 	r := &run{o: o, report: &Report{Schema: Schema, Mode: mode, Started: time.Now(), Bundles: []*BundleReport{}}}
 	r.progress.tell = o.Progress
+	for _, s := range sources {
+		if s.Reader == nil {
+			r.roots = append(r.roots, absolute(s.Path))
+		}
+	}
 	entries, err := find(sources, o, mode == ModeCheck)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/plugins/content/local"
+	"github.com/containerd/log"
 	bolt "go.etcd.io/bbolt"
 	boltErrors "go.etcd.io/bbolt/errors"
 
@@ -93,6 +94,11 @@ func Open(ctx context.Context, root string, o Options) (*Store, error) {
 }
 
 func open(ctx context.Context, root string, db *bolt.DB) (*Store, error) {
+	// containerd's libraries log to standard error what is no business of an import's reader: that
+	// the file system has no fs-verity, say. What matters comes back as errors.
+	if err := log.SetLevel("fatal"); err != nil {
+		return nil, err
+	}
 	blobs, err := local.NewStore(filepath.Join(root, contentDir))
 	if err != nil {
 		return nil, fmt.Errorf("open content store: %w", err)

@@ -1,0 +1,49 @@
+package offline_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"seedbed/preseed/offline"
+)
+
+// TestOpenInUse does not wait for ever for whoever holds the database.
+func TestOpenInUse(t *testing.T) {
+	root := t.TempDir()
+	s, err := offline.Open(t.Context(), root, offline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	begin := time.Now()
+	_, err = offline.Open(context.Background(), root, offline.Options{LockTimeout: 100 * time.Millisecond})
+	var inUse *offline.InUseError
+	if !errors.Is(err, offline.ErrInUse) || !errors.As(err, &inUse) || inUse.Hint() == "" {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("waited %s", took)
+	}
+}
+
+// TestOpenMakesDirectories checks their modes under a umask that would take most of them away.
+func TestOpenMakesDirectories(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
+	root := filepath.Join(t.TempDir(), "var", "lib", "containerd")
+	s, err := offline.Open(t.Context(), root, offline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for path, want := range map[string]os.FileMode{"": 0o711, "io.containerd.content.v1.content": 0o755, "io.containerd.metadata.v1.bolt": 0o711} {
+		info, err := os.Stat(filepath.Join(root, path))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%q: %v, %v, want %v", path, info, err, want)
+		}
+	}
+}
