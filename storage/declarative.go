@@ -25,6 +25,9 @@ const (
 // made reports whether seedbed itself makes nodes of this kind.
 func (k Kind) made() bool { return k == KindDir || k == KindFIFO || k == KindSymlink }
 
+// known reports whether a node can be of this kind.
+func (k Kind) known() bool { return k.made() || k == KindFile || k == KindSocket }
+
 // Mode holds the twelve permission bits of chmod(2), the sticky and set-id bits included. Its text form is octal: "0755".
 type Mode uint32
 

@@ -86,7 +86,7 @@ func (e *UnknownNode) Hint() string {
 // Interrupted is a place that was stopped half-way, by an error after the plan had found nothing wrong.
 type Interrupted struct {
 	Err       error
-	Done      int  // steps that were done before the error
+	Done      int  // steps that were begun before the error
 	Undone    int  // of these, the ones that were taken back
 	Withdrawn bool // the manifest was removed, because the tree is no longer what it says
 }
@@ -97,7 +97,10 @@ func (e *Interrupted) Error() string {
 	if e.Withdrawn {
 		left = "the manifest was withdrawn"
 	}
-	return fmt.Sprintf("%v (%d of %d finished steps were taken back; %s)", e.Err, e.Undone, e.Done, left)
+	if e.Done == 0 {
+		return fmt.Sprintf("%v (nothing was changed; %s)", e.Err, left)
+	}
+	return fmt.Sprintf("%v (%d of %d steps were taken back; %s)", e.Err, e.Undone, e.Done, left)
 }
 
 // Unwrap returns the cause.

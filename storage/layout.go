@@ -78,7 +78,7 @@ func parseLayout(data []byte) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Layout{Schema: m.Schema, Name: m.Layout, Nodes: m.Nodes, Mounts: m.Mounts}
+	l := &Layout{Schema: m.Schema, Name: m.Layout, Nodes: m.Nodes, Mounts: append([]Mount{}, m.Mounts...)}
 	for i := range l.Nodes {
 		l.Nodes[i].State = ""
 		l.Nodes[i].Creator = l.Nodes[i].creator()
@@ -102,7 +102,7 @@ func decode(data []byte) (*Manifest, error) {
 	d.DisallowUnknownFields()
 	var m Manifest
 	if err := d.Decode(&m); err != nil {
-		return nil, fmt.Errorf("%s: %w", lineColumn(data, d.InputOffset()), err)
+		return nil, located(data, err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return nil, fmt.Errorf("%s: data after the end of the document", lineColumn(data, d.InputOffset()))
@@ -111,6 +111,21 @@ func decode(data []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("schema %q: expected %q", m.Schema, Schema)
 	}
 	return &m, nil
+}
+
+// located adds to a decoder's error where it is, when it knows.
+func located(data []byte, err error) error {
+	var syntax *json.SyntaxError
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("%s: %w", lineColumn(data, syntax.Offset), err)
+	case errors.As(err, &wrong):
+		return fmt.Errorf("%s: %s is a %s: expected %s", lineColumn(data, wrong.Offset), wrong.Field, wrong.Value, wrong.Type)
+	case err == io.ErrUnexpectedEOF:
+		return fmt.Errorf("%s: the document ends too early", lineColumn(data, int64(len(data))))
+	}
+	return err
 }
 
 // lineColumn turns an offset into the words that an editor understands.

@@ -1,8 +1,6 @@
 package storage
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +64,10 @@ func ReadManifest(name string) (*Manifest, error) {
 	if err != nil {
 		return nil, &BadDocument{name, err}
 	}
-	return m, m.belongs(name)
+	if err := m.belongs(name); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // untrusted is an ErrUntrusted about a path.
@@ -330,24 +331,21 @@ func (pl *planner) readPrevious(f *manifestFile) (err error) {
 // says reports whether the manifest that is there says what a new one would. Its generation does not count, nor does
 // the boot of an image root, nor whether a program has made its socket or file in the meantime.
 func (m *Manifest) says(next *Manifest) bool {
-	a, errA := json.Marshal(m.essence())
-	b, errB := json.Marshal(next.essence())
-	return errA == nil && errB == nil && bytes.Equal(a, b)
+	return m.Schema == next.Schema && m.Layout == next.Layout && m.Declaration == next.Declaration &&
+		m.Root == next.Root && (m.BootID == next.BootID || m.Root != "/") &&
+		slices.EqualFunc(m.Nodes, next.Nodes, sameNode) && slices.EqualFunc(m.Mounts, next.Mounts, sameMount)
 }
 
-func (m *Manifest) essence() *Manifest {
-	e := *m
-	e.Generation = ""
-	if e.Root != "/" {
-		e.BootID = ""
+func sameNode(a, b Node) bool {
+	if !a.Kind.made() {
+		a.State = b.State
 	}
-	e.Nodes = slices.Clone(m.Nodes)
-	for i := range e.Nodes {
-		if !e.Nodes[i].Kind.made() {
-			e.Nodes[i].State = ""
-		}
-	}
-	return &e
+	return a == b
+}
+
+func sameMount(a, b Mount) bool {
+	return a.ID == b.ID && a.Path == b.Path && a.Policy == b.Policy && a.FSType == b.FSType &&
+		a.State == b.State && slices.Equal(a.Options, b.Options)
 }
 
 // orphans lists what the previous manifest has and this layout does not. It is left where it is.

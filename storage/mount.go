@@ -3,6 +3,7 @@ package storage
 import (
 	"bufio"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -131,4 +132,13 @@ func (pl *planner) mountPoint(m Mount) string {
 		pl.warn("mount %s: %q is %s: expected %s (policy %s)", m.ID, f.host(), fsType, m.FSType, m.Policy)
 	}
 	return MountMounted
+}
+
+// movedMounts gives each mount the path at which its node was found, links resolved.
+func (pl *planner) movedMounts() {
+	for i := range pl.placedMounts {
+		m := &pl.placedMounts[i]
+		node := slices.IndexFunc(pl.placed, func(n Node) bool { return n.ID == m.ID })
+		m.Path = pl.placed[node].Path
+	}
 }

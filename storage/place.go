@@ -61,7 +61,7 @@ func placeNew(ctx context.Context, w *walker, l *Layout, o PlaceOptions) (*Resul
 		return &Result{Plan: p}, err
 	}
 	log, first := &journal{}, p.Steps[0]
-	if err := log.do(&first); errors.Is(err, unix.EEXIST) {
+	if err := log.do(&first); errors.As(err, new(*Conflict)) {
 		return Place(ctx, l, o) // somebody else made it a moment earlier
 	} else if err != nil {
 		return &Result{Plan: p}, p.takeBack(log, err)
@@ -159,8 +159,10 @@ func (j *journal) make(s *Step) error {
 	if err != nil {
 		return err
 	}
-	if err := s.create(dir); err != nil {
+	if err := s.create(dir); err != nil && err != unix.EEXIST {
 		return s.fail("make "+string(s.Kind), err)
+	} else if err != nil {
+		return s.overtaken()
 	}
 	made, err := s.dir.look(s.name)
 	if err != nil {
@@ -175,6 +177,15 @@ func (j *journal) make(s *Step) error {
 		s.self.absent, s.self.found = false, made
 	}
 	return s.finish(made)
+}
+
+// overtaken is the conflict with what somebody made here since the plan.
+func (s *Step) overtaken() error {
+	there, err := s.dir.look(s.name)
+	if err != nil {
+		return err
+	}
+	return &Conflict{Path: s.dir.hostOf(s.name), Want: "nothing, as a moment ago", Got: describe(there.kind)}
 }
 
 // create makes the node with the bits that the umask leaves; none of these calls follows a link or replaces anything.

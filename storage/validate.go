@@ -114,7 +114,7 @@ func badPath(p string) string {
 
 // properties checks kind, mode, owner, creator and condition.
 func (v *validator) properties(at string, n *Node) {
-	if !slices.Contains([]Kind{KindDir, KindFile, KindFIFO, KindSocket, KindSymlink}, n.Kind) {
+	if !n.Kind.known() {
 		v.report(at, "kind %q: expected dir, file, fifo, socket or symlink", n.Kind)
 	}
 	if n.Mode == 0 && n.Kind != KindSymlink || n.Mode&^modeBits != 0 {

@@ -28,20 +28,37 @@ type found struct {
 	links    uint64
 }
 
-// newFound reads a stat result. Kinds that no node can have get words that only messages use.
+// newFound reads a stat result.
 func newFound(st *unix.Stat_t) found {
-	kinds := map[uint32]Kind{
-		unix.S_IFDIR: KindDir, unix.S_IFREG: KindFile, unix.S_IFIFO: KindFIFO, unix.S_IFSOCK: KindSocket,
-		unix.S_IFLNK: KindSymlink, unix.S_IFBLK: "block device", unix.S_IFCHR: "character device",
-	}
 	return found{
 		identity: identity{uint64(st.Dev), st.Ino},
-		kind:     kinds[st.Mode&unix.S_IFMT],
+		kind:     kindOf(st.Mode),
 		mode:     Mode(st.Mode) & modeBits,
 		uid:      int(st.Uid),
 		gid:      int(st.Gid),
 		links:    uint64(st.Nlink),
 	}
+}
+
+// kindOf reads the type bits of a mode. Types that no node can have get words that only messages use.
+func kindOf(mode uint32) Kind {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return KindDir
+	case unix.S_IFREG:
+		return KindFile
+	case unix.S_IFIFO:
+		return KindFIFO
+	case unix.S_IFSOCK:
+		return KindSocket
+	case unix.S_IFLNK:
+		return KindSymlink
+	case unix.S_IFBLK:
+		return "block device"
+	case unix.S_IFCHR:
+		return "character device"
+	}
+	return "something unknown"
 }
 
 // owner is the owner in the form that chown(1) takes.

@@ -1,0 +1,324 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestOneAtATime(t *testing.T) {
+	root := t.TempDir()
+	w, err := newWalker(root)
+	must(t, err)
+	defer w.Close()
+	unlock, err := w.lock(t.Context(), 0)
+	must(t, err)
+	l := layout(t, "dir /a 0755")
+	before := snapshot(t, root)
+	_, err = Place(t.Context(), l, PlaceOptions{Root: root})
+	if !errors.Is(err, ErrLocked) {
+		t.Fatalf("Place: %v: expected ErrLocked", err)
+	}
+	untouched(t, root, before)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Place(ctx, l, PlaceOptions{Root: root, WaitLock: time.Minute}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Place: %v: expected that waiting ends with the context", err)
+	}
+	time.AfterFunc(50*time.Millisecond, unlock)
+	if _, err := Place(t.Context(), l, PlaceOptions{Root: root, WaitLock: time.Minute}); err != nil {
+		t.Errorf("Place with WaitLock: %v", err)
+	}
+}
+
+func TestManyAtOnceIntoANewRoot(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	l := builtin(t, "node")
+	var group sync.WaitGroup
+	written := make(chan bool, 8)
+	for range cap(written) {
+		group.Go(func() {
+			r, err := Place(t.Context(), l, PlaceOptions{Root: root, WaitLock: time.Minute})
+			if err != nil {
+				t.Errorf("Place: %v", err)
+				return
+			}
+			written <- r.Written
+		})
+	}
+	group.Wait()
+	close(written)
+	n := 0
+	for w := range written {
+		if w {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d runs wrote: expected 1", n)
+	}
+}
+
+func TestAUserPlacesATreeOfItsOwn(t *testing.T) {
+	home := userDir(t)
+	l := builtin(t, "node")
+	root := filepath.Join(home, "root")
+	must(t, asUser(t, func() error {
+		r, err := Place(t.Context(), l, PlaceOptions{Root: root})
+		if err != nil {
+			return err
+		}
+		if n := r.Manifest.Nodes[1]; n.UID != 65534 || n.GID != 65534 {
+			return fmt.Errorf("the manifest says %d:%d: expected the caller", n.UID, n.GID)
+		}
+		again, err := Place(t.Context(), l, PlaceOptions{Root: root})
+		if err != nil || again.Plan.Changed() != 0 || again.Written {
+			return fmt.Errorf("second run: %v, %d changed, written %v", err, again.Plan.Changed(), again.Written)
+		}
+		m, err := ReadManifest(DefaultManifest(root))
+		if err != nil {
+			return err
+		}
+		drifts, err := Check(t.Context(), m)
+		if len(drifts) > 0 {
+			return fmt.Errorf("drifts: %v", drifts)
+		}
+		return err
+	}))
+	for _, line := range snapshot(t, root) {
+		if !strings.Contains(line, " 65534:65534 ") {
+			t.Errorf("of another owner: %s", line)
+		}
+	}
+	if _, err := ReadManifest(DefaultManifest(root)); !errors.Is(err, ErrUntrusted) {
+		t.Errorf("root reads a user's manifest: %v: expected ErrUntrusted", err)
+	}
+}
+
+func TestAUserIsRefusedBeforeTheFirstWrite(t *testing.T) {
+	cases := []struct {
+		name    string
+		prepare func(root string)
+		layout  []string
+		uid     int
+	}{
+		{"a directory of root's", func(root string) { must(t, os.Mkdir(root+"/d", 0o755)) }, []string{"dir /a 0755", "dir /d/x 0755"}, 0},
+		{"a mode of root's", func(root string) { must(t, os.Mkdir(root+"/d", 0o755)) }, []string{"dir /a 0755", "dir /d 0700"}, 0},
+		{"a closed directory", func(root string) { must(t, os.Mkdir(root+"/d", 0o700)) }, []string{"dir /a 0755", "dir /d/x/y 0755"}, 0},
+		{"another owner", func(string) {}, []string{"dir /a 0755"}, 12},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			root := userDir(t)
+			c.prepare(root)
+			l := layout(t, c.layout...)
+			l.Nodes[0].UID = c.uid
+			before := snapshot(t, root)
+			err := asUser(t, func() error {
+				_, err := Place(t.Context(), l, PlaceOptions{Root: root})
+				return err
+			})
+			if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), root) {
+				t.Errorf("Place: %v: expected permission, and where", err)
+			}
+			untouched(t, root, before)
+		})
+	}
+}
+
+// TestWhatIsHalfDoneIsTakenBack lets the last step fail: the directory of the FIFO is replaced after the plan.
+func TestWhatIsHalfDoneIsTakenBack(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.Mkdir(root+"/old", 0o700))
+	l := layout(t, "dir /a 0755", "dir /a/b 0755", "dir /old 0755", "fifo /z/f 0600")
+	w, err := newWalker(root)
+	must(t, err)
+	defer w.Close()
+	o, err := PlaceOptions{Root: root}.withDefaults()
+	must(t, err)
+	must(t, os.Mkdir(root+"/z", 0o755))
+	p, err := newPlan(t.Context(), w, l, o)
+	must(t, err)
+	write(t, root+"/z/f", "mine")
+	_, err = p.finish(t.Context(), &journal{}, p.Steps)
+	var i *Interrupted
+	var c *Conflict
+	if !errors.As(err, &i) || !errors.As(err, &c) || i.Undone != i.Done || i.Done == 0 || c.Got != "file" {
+		t.Fatalf("finish: %v: expected a conflict and everything taken back", err)
+	}
+	if got := modeOf(t, root+"/old"); got != unix.S_IFDIR|0o700 {
+		t.Errorf("old has mode %o: expected what it was", got)
+	}
+	for _, gone := range []string{"/a", "/run"} {
+		if _, err := os.Lstat(root + gone); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left", gone)
+		}
+	}
+}
+
+// TestTheManifestIsWithdrawn lets a step fail that cannot be taken back wholly: somebody puts a file into a new
+// directory meanwhile.
+func TestTheManifestIsWithdrawn(t *testing.T) {
+	root := t.TempDir()
+	place(t, layout(t, "dir /a 0755"), root)
+	w, err := newWalker(root)
+	must(t, err)
+	defer w.Close()
+	o, err := PlaceOptions{Root: root}.withDefaults()
+	must(t, err)
+	p, err := newPlan(t.Context(), w, layout(t, "dir /a 0755", "dir /b 0755"), o)
+	must(t, err)
+	log := &journal{}
+	must(t, log.run(t.Context(), p.Steps))
+	write(t, root+"/b/mine", "")
+	err = p.takeBack(log, errors.New("test"))
+	var i *Interrupted
+	if !errors.As(err, &i) || !i.Withdrawn {
+		t.Errorf("takeBack: %v: expected the manifest withdrawn", err)
+	}
+	if _, err := ReadManifest(DefaultManifest(root)); !errors.Is(err, ErrNoManifest) {
+		t.Errorf("ReadManifest: %v: expected ErrNoManifest", err)
+	}
+	if _, err := os.Stat(root + "/b/mine"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestACancelledPlaceLeavesNothing(t *testing.T) {
+	root := t.TempDir()
+	w, err := newWalker(root)
+	must(t, err)
+	defer w.Close()
+	o, err := PlaceOptions{Root: root}.withDefaults()
+	must(t, err)
+	before, err := os.ReadDir(root)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := newPlan(ctx, w, builtin(t, "node"), o)
+	must(t, err)
+	log := &journal{}
+	must(t, log.run(ctx, p.Steps[:10]))
+	cancel()
+	if _, err := p.finish(ctx, log, p.Steps[10:]); !errors.Is(err, context.Canceled) {
+		t.Errorf("finish: %v: expected that it is cancelled", err)
+	}
+	if after, err := os.ReadDir(root); err != nil || len(after) != len(before) {
+		t.Errorf("left: %v, %v", after, err)
+	}
+}
+
+// TestRaceOfALinkAndADirectory flips a directory and a link that leads out while the tree is placed below it.
+func TestRaceOfALinkAndADirectory(t *testing.T) {
+	above := t.TempDir()
+	root, outside := above+"/root", above+"/outside"
+	must(t, os.MkdirAll(root+"/flip", 0o755))
+	must(t, os.Mkdir(outside, 0o755))
+	must(t, os.Symlink(outside, root+"/link"))
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				unix.Renameat2(unix.AT_FDCWD, root+"/flip", unix.AT_FDCWD, root+"/link", unix.RENAME_EXCHANGE)
+			}
+		}
+	})
+	lines := []string{"dir /flip 0755"}
+	for i := range 50 {
+		lines = append(lines, fmt.Sprintf("dir /flip/d%d 0755", i), fmt.Sprintf("fifo /flip/d%d/f 0600", i))
+	}
+	l := layout(t, lines...)
+	for range 50 {
+		Place(t.Context(), l, PlaceOptions{Root: root}) // an error is right; what counts is what it leaves outside
+	}
+	close(stop)
+	group.Wait()
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("outside the root: %v, %v", left, err)
+	}
+}
+
+func TestDebrisOfAKilledRunIsSwept(t *testing.T) {
+	root := t.TempDir()
+	l := layout(t, "dir /a 0755")
+	place(t, l, root)
+	debris := root + "/run/seedbed/" + tempPrefix + "X" + tempSuffix
+	write(t, debris, "half")
+	place(t, l, root)
+	if _, err := os.Lstat(debris); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("debris is left: %v", err)
+	}
+}
+
+func TestManyDirectoriesNeedFewDescriptors(t *testing.T) {
+	root := t.TempDir()
+	var lines []string
+	for i := range 1000 {
+		lines = append(lines, fmt.Sprintf("fifo /d%d/f 0600", i))
+	}
+	l := layout(t, lines...)
+	w, err := newWalker(root)
+	must(t, err)
+	place(t, l, root)
+	o, err := PlaceOptions{Root: root}.withDefaults()
+	must(t, err)
+	p, err := newPlan(t.Context(), w, l, o)
+	must(t, err)
+	if p.Changed() != 0 || len(w.opened) > maxOpen {
+		t.Errorf("%d changed, %d descriptors open", p.Changed(), len(w.opened))
+	}
+	w.Close()
+}
+
+func TestARootWhoseParentIsAbsent(t *testing.T) {
+	_, err := Place(t.Context(), builtin(t, "node"), PlaceOptions{Root: t.TempDir() + "/no/root"})
+	var hint interface{ Hint() string }
+	if !errors.Is(err, fs.ErrNotExist) || !errors.As(err, &hint) {
+		t.Errorf("Place: %v: expected that the parent is absent, with a hint", err)
+	}
+}
+
+func TestMounts(t *testing.T) {
+	root := t.TempDir()
+	l := builtin(t, "node")
+	for _, m := range place(t, l, root).Manifest.Mounts {
+		if m.State != MountIgnored {
+			t.Errorf("%s is %s: expected ignored", m.ID, m.State)
+		}
+	}
+	mount(t, "seedbed-test", root+"/ephemeral", "tmpfs", 0, "mode=0755")
+	mount(t, "seedbed-test", root+"/data", "tmpfs", 0, "mode=0755")
+	must(t, os.RemoveAll(root+"/esp"))
+	r, err := Place(t.Context(), l, PlaceOptions{Root: root, Mounts: MountsApply})
+	must(t, err)
+	want := map[string]string{"esp": MountAbsent, "data": MountMounted, "ephemeral": MountMounted, "tmp": MountAbsent, "run": MountAbsent}
+	for _, m := range r.Manifest.Mounts {
+		if m.State != want[m.ID] {
+			t.Errorf("%s is %s: expected %s", m.ID, m.State, want[m.ID])
+		}
+	}
+	if text := strings.Join(r.Plan.Warnings, "\n"); !strings.Contains(text, `data" is tmpfs: expected xfs`) {
+		t.Errorf("warnings: %s", text)
+	}
+	if entries, err := os.ReadDir(root + "/esp"); err != nil || len(entries) != 0 {
+		t.Errorf("esp: %v, %v: expected only its mount point while it is not mounted", entries, err)
+	}
+	must(t, unix.Unmount(root+"/ephemeral", unix.MNT_DETACH))
+	drifts, err := Check(t.Context(), r.Manifest)
+	must(t, err)
+	if len(drifts) == 0 || drifts[0].Want != "mounted tmpfs" {
+		t.Errorf("Check: %v: expected the lost mount first", drifts)
+	}
+}
