@@ -177,8 +177,29 @@ func TestImportAfterKilledImport(t *testing.T) {
 		dir := place(t, "k8s.io", files{"a.tar": archive.Bytes()})
 		wantOutline(t, importDir(t, s, dir, preseed.Options{}), "a.tar imported\n  example.com/large:1 imported\n")
 		wantClean(t, s, "k8s.io")
+		_, err = s.Leases.Create(in(t, "k8s.io"), leases.WithID("seedbed-killed"), leases.WithLabel("seedbed.owner", "another boot/pid:[1]/1/1"))
+		must(t, err)
+		wantOutline(t, importDir(t, s, dir, preseed.Options{}), "a.tar unchanged\n  example.com/large:1 unchanged\n")
+		wantClean(t, s, "k8s.io")
 		wantComplete(t, s, "k8s.io", "example.com/large:1")
 	})
+}
+
+// TestImportWhenContainerdDies: the bundles say so, nothing hangs, and the next run finishes the job.
+func TestImportWhenContainerdDies(t *testing.T) {
+	d := containerd.Start(t)
+	dir := place(t, "k8s.io", files{"a.tar": oci(large()), "b.tar": oci(bundle.Good(good))})
+	o := preseed.Options{Jobs: 1, Progress: func(e preseed.Event) {
+		if e.Kind == preseed.EventCopy {
+			d.Kill()
+		}
+	}}
+	r := importDir(t, preseed.NewStore(d.Client(t)), dir, o)
+	wantOutline(t, r, "a.tar failed unavailable\n  example.com/large:1 failed\nb.tar failed unavailable\n  example.com/good:v1 failed\n")
+	d.Start(t)
+	s := preseed.NewStore(d.Client(t))
+	wantOutline(t, importDir(t, s, dir, preseed.Options{}), "a.tar imported\n  example.com/large:1 imported\nb.tar imported\n  example.com/good:v1 imported\n")
+	wantComplete(t, s, "k8s.io", "example.com/large:1")
 }
 
 // TestList shows images that came from bundles, and what the store has lost of them.

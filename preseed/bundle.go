@@ -14,11 +14,11 @@ import (
 // bundle is one archive on its way through a run.
 type bundle struct {
 	found
-	index   int // in the report
 	report  *BundleReport
 	archive *archive.Archive
 	images  []*image
-	err     *Error // what is wrong with the whole bundle
+	err     *Error        // what is wrong with the whole bundle
+	took    time.Duration // spent on it, by all workers
 }
 
 // image is one name of a bundle.
@@ -43,6 +43,7 @@ func (i *image) wanted() bool {
 	return i.err == nil && i.bundle.err == nil && i.verdict != nil && i.verdict.artifact == "" && i.report.Status == ""
 }
 
+// fail records the first thing that goes wrong with the whole bundle.
 func (b *bundle) fail(err error) {
 	if b.err == nil {
 		b.err = errorOf(err)
@@ -52,11 +53,7 @@ func (b *bundle) fail(err error) {
 // open reads the bundle's index and judges every image. What is wrong is left in b and its images.
 func (b *bundle) open(ctx context.Context, o Options, whole bool) {
 	begin := time.Now()
-	defer func() { b.report.Seconds += time.Since(begin).Seconds() }()
-	if b.skip != "" || b.found.err != nil {
-		b.err = b.found.err
-		return
-	}
+	defer func() { b.took += time.Since(begin) }()
 	a, err := b.openArchive(ctx, o)
 	if err != nil {
 		b.fail(err)
@@ -142,8 +139,10 @@ func (i *image) setName(raw string, format archive.Format) (err error) {
 func (i *image) nameless(name string, count int) {
 	switch {
 	case name == "" && i.report.Name != "":
-		i.fail(&Error{Code: CodeNoName, Found: "the name " + quote(i.report.Name) + ", which is only a tag", Expected: "HOST/REPOSITORY:TAG",
-			Advice: "name it with --name HOST/REPOSITORY:" + i.report.Name})
+		i.fail(&Error{
+			Code: CodeNoName, Found: "the name " + quote(i.report.Name) + ", which is only a tag", Expected: "HOST/REPOSITORY:TAG",
+			Advice: "name it with --name HOST/REPOSITORY:" + i.report.Name,
+		})
 	case name == "":
 		i.fail(&Error{Code: CodeNoName, Found: nameCount(count), Advice: "name it with --name, or set org.opencontainers.image.ref.name (RepoTags in a docker archive) when the bundle is made"})
 	case count > 1:
@@ -174,6 +173,7 @@ func (b *bundle) close() {
 
 // settle turns what happened to the images into the bundle's outcome.
 func (b *bundle) settle() {
+	b.report.Seconds = seconds(b.took)
 	if b.report.Status != "" {
 		return
 	}

@@ -17,8 +17,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Pauses between two attempts to reach the socket.
+// Pauses between two attempts to reach the socket, and what an attempt is given at least.
 const (
+	shortest   = 500 * time.Millisecond
 	firstPause = 10 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
@@ -88,7 +89,7 @@ func Connect(ctx context.Context, address string, wait time.Duration) (*containe
 	begin := time.Now()
 	deadline := begin.Add(wait)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		c, err := attempt(ctx, path, max(time.Until(deadline), time.Second))
+		c, err := attempt(ctx, path, max(time.Until(deadline), shortest))
 		if err == nil {
 			return c, nil
 		}

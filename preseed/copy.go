@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -143,7 +144,7 @@ func (c *copier) ensure(ctx context.Context, j *job, namespace string) error {
 func (c *copier) account(source *bundle, written int64, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	source.report.Seconds += took.Seconds()
+	source.took += took
 	source.report.Bytes.Written += written
 }
 
@@ -200,7 +201,7 @@ func (c *copier) fill(ctx context.Context, w content.Writer, j *job, blob *archi
 // Source: containerd, core/metadata/content.go, Writer.
 func (c *copier) open(ctx context.Context, desc ocispec.Descriptor) (w content.Writer, there bool, err error) {
 	for try := 0; ; try++ {
-		w, err := content.OpenWriter(ctx, c.store.Content, content.WithRef(ingestRef(desc.Digest)), content.WithDescriptor(desc))
+		w, err := c.openUnlocked(ctx, desc)
 		if err != nil {
 			return nil, false, err
 		}
@@ -217,6 +218,22 @@ func (c *copier) open(ctx context.Context, desc ocispec.Descriptor) (w content.W
 		}
 		if err := c.store.Content.Abort(ctx, ingestRef(desc.Digest)); err != nil && !errdefs.IsNotFound(err) {
 			return nil, false, err
+		}
+	}
+}
+
+// openUnlocked waits while another import writes the same blob. content.OpenWriter would wait for a
+// daemon that is gone as well.
+func (c *copier) openUnlocked(ctx context.Context, desc ocispec.Descriptor) (content.Writer, error) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		w, err := c.store.Content.Writer(ctx, content.WithRef(ingestRef(desc.Digest)), content.WithDescriptor(desc))
+		if !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "locked") {
+			return w, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
 		}
 	}
 }
@@ -238,12 +255,21 @@ func (c *copier) send(ctx context.Context, w content.Writer, blob *archive.Blob)
 			return sent, readError(blob, err)
 		}
 		if _, err := w.Write((*buffer)[:n]); err != nil {
-			return sent, fmt.Errorf("write blob: %w", err)
+			return sent, writeError(err)
 		}
 		sent += int64(n)
 		c.progress.copied(int64(n))
 	}
 	return sent, nil
+}
+
+// writeError knows what it means when the stream to a daemon ends: the daemon did. The client gives
+// io.EOF as an error of its own, of which only the text is left.
+func writeError(err error) error {
+	if strings.HasSuffix(err.Error(), io.EOF.Error()) {
+		return fmt.Errorf("write blob: %w: %w", ErrUnavailable, err)
+	}
+	return fmt.Errorf("write blob: %w", err)
 }
 
 // commitError finds out whose fault a refused commit is, by hashing what the archive has.
@@ -254,8 +280,10 @@ func (c *copier) commitError(blob *archive.Blob, desc ocispec.Descriptor, err er
 	if damage := verifyBlob(blob, desc.Digest); damage != nil {
 		return damage
 	}
-	return &Error{Code: archive.CodeChangedWhileReading, Member: blob.Member, Found: "other bytes than a moment ago",
-		Advice: "import the archive when it is written to its end", Err: err}
+	return &Error{
+		Code: archive.CodeChangedWhileReading, Member: blob.Member, Found: "other bytes than a moment ago",
+		Advice: "import the archive when it is written to its end", Err: err,
+	}
 }
 
 // abort throws away what was written of a blob, also after ctx has ended.

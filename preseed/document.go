@@ -121,8 +121,10 @@ func readDocument(a *archive.Archive, desc ocispec.Descriptor) ([]byte, error) {
 		return nil, err
 	}
 	if b.Size > maxDocument {
-		return nil, &Error{Code: archive.CodeNotAnImage, Member: b.Member, Found: fmt.Sprintf("a document of %d bytes", b.Size),
-			Expected: fmt.Sprintf("at most %d", maxDocument)}
+		return nil, &Error{
+			Code: archive.CodeNotAnImage, Member: b.Member, Found: fmt.Sprintf("a document of %d bytes", b.Size),
+			Expected: fmt.Sprintf("at most %d", maxDocument),
+		}
 	}
 	data := make([]byte, b.Size)
 	if _, err := io.ReadFull(b.Reader(), data); err != nil {
@@ -141,8 +143,10 @@ func blobOf(a *archive.Archive, desc ocispec.Descriptor) (*archive.Blob, error) 
 		return nil, a.Missing(desc.Digest)
 	}
 	if b.Size != desc.Size {
-		return nil, &Error{Code: archive.CodeDigestMismatch, Member: b.Member, Found: fmt.Sprintf("%d bytes", b.Size),
-			Expected: fmt.Sprintf("%d bytes", desc.Size), Advice: damagedAdvice}
+		return nil, &Error{
+			Code: archive.CodeDigestMismatch, Member: b.Member, Found: fmt.Sprintf("%d bytes", b.Size),
+			Expected: fmt.Sprintf("%d bytes", desc.Size), Advice: damagedAdvice,
+		}
 	}
 	return b, nil
 }
@@ -174,8 +178,10 @@ func mismatch(b *archive.Blob, want, found digest.Digest) *Error {
 
 func readError(b *archive.Blob, err error) *Error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return &Error{Code: archive.CodeChangedWhileReading, Member: b.Member, Found: "fewer bytes than when the archive was opened",
-			Advice: "import the archive when it is written to its end"}
+		return &Error{
+			Code: archive.CodeChangedWhileReading, Member: b.Member, Found: "fewer bytes than when the archive was opened",
+			Advice: "import the archive when it is written to its end",
+		}
 	}
 	e := *errorOf(err)
 	e.Member = cmp.Or(e.Member, b.Member)

@@ -49,7 +49,12 @@ func errorOf(err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	return &Error{Code: codeOf(err), Found: errorText(err), Advice: adviceFor(err), Err: err}
+	text := errorText(err)
+	e = &Error{Code: codeOf(err), Found: text, Advice: adviceFor(err)}
+	if text != err.Error() { // else it would be said twice
+		e.Err = err
+	}
+	return e
 }
 
 // codeOf also knows what containerd says, whose errors have lost their type on the way.

@@ -34,7 +34,7 @@ type finder struct {
 	entries      []found
 }
 
-// find returns every entry of the sources in lexical order of namespace and path. It fails when a
+// find returns every entry of the sources in lexical order of namespace and name. It fails when a
 // source does not exist or cannot be read, and only then.
 func find(sources []Source, o Options, anyNamespace bool) ([]found, error) {
 	var all []found
@@ -50,7 +50,8 @@ func find(sources []Source, o Options, anyNamespace bool) ([]found, error) {
 		all = append(all, f.entries...)
 	}
 	slices.SortStableFunc(all, func(a, b found) int {
-		return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.path, b.path))
+		return cmp.Or(strings.Compare(a.namespace, b.namespace),
+			strings.Compare(filepath.Base(a.path), filepath.Base(b.path)), strings.Compare(a.path, b.path))
 	})
 	return slices.CompactFunc(all, func(a, b found) bool {
 		return a.reader == nil && b.reader == nil && a.path == b.path && a.namespace == b.namespace
@@ -107,8 +108,10 @@ func (f *finder) outside(path string, info fs.FileInfo) {
 	case f.namespace != "" || f.anyNamespace:
 		f.bundle(found{path: path, namespace: f.namespace})
 	default:
-		f.entries = append(f.entries, found{path: path, warn: true,
-			skip: "lies in no namespace directory: move it into one (k8s.io for Kubernetes), or name a namespace"})
+		f.entries = append(f.entries, found{
+			path: path, warn: true,
+			skip: "lies in no namespace directory: move it into one (k8s.io for Kubernetes), or name a namespace",
+		})
 	}
 }
 
@@ -143,8 +146,10 @@ func (f *finder) unreadable(path, namespace string, e fs.DirEntry, err error) {
 	bad := errorOf(err)
 	if e.Type()&fs.ModeSymlink != 0 && errors.Is(err, fs.ErrNotExist) {
 		target, _ := os.Readlink(path)
-		bad = &Error{Code: archive.CodeNotAnImage, Found: "a link to " + quote(target) + ", which does not exist",
-			Advice: "put the archive there, or remove the link", Err: err}
+		bad = &Error{
+			Code: archive.CodeNotAnImage, Found: "a link to " + quote(target) + ", which does not exist",
+			Advice: "put the archive there, or remove the link", Err: err,
+		}
 	}
 	f.entries = append(f.entries, found{path: path, namespace: namespace, err: bad})
 }
@@ -153,8 +158,10 @@ func (f *finder) unreadable(path, namespace string, e fs.DirEntry, err error) {
 func (f *finder) bundle(b found) {
 	switch {
 	case b.namespace == "" && !f.anyNamespace:
-		b.err = &Error{Code: CodeNamespace, Found: "no namespace to import into",
-			Advice: "name one with -n, k8s.io for Kubernetes"}
+		b.err = &Error{
+			Code: CodeNamespace, Found: "no namespace to import into",
+			Advice: "name one with -n, k8s.io for Kubernetes",
+		}
 	case b.namespace != "" && identifiers.Validate(b.namespace) != nil:
 		b.err = badNamespace(b.namespace)
 	}
@@ -163,9 +170,11 @@ func (f *finder) bundle(b found) {
 
 // badNamespace says which rule of containerd a name breaks, see its package identifiers.
 func badNamespace(name string) *Error {
-	return &Error{Code: CodeNamespace, Found: "namespace " + quote(name) + " that containerd refuses",
+	return &Error{
+		Code: CodeNamespace, Found: "namespace " + quote(name) + " that containerd refuses",
 		Expected: "at most 76 letters and digits, with single '.', '_' or '-' between them",
-		Advice:   "rename the directory"}
+		Advice:   "rename the directory",
+	}
 }
 
 // isLayout reports whether dir is an OCI image layout, whole or damaged.

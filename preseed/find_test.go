@@ -155,6 +155,14 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckOfPlainDirectory needs no namespaces: they matter only for an import.
+func TestCheckOfPlainDirectory(t *testing.T) {
+	dir := place(t, ".", files{"a.tar": oci(bundle.Good(good)), "notes": nil})
+	r, err := preseed.Check(t.Context(), []preseed.Source{{Path: dir}}, preseed.Options{})
+	must(t, err)
+	wantOutline(t, r, "a.tar ok\n  example.com/good:v1 ok\nnotes skipped\n")
+}
+
 // TestImportInterrupted leaves nothing behind when its context ends.
 func TestImportInterrupted(t *testing.T) {
 	s := openOffline(t, t.TempDir())

@@ -179,14 +179,20 @@ func (r *run) pretend(d *decision) {
 }
 
 // apply copies what is missing and names what is complete. A lease keeps the blobs meanwhile, and
-// is made only when there is something to keep.
+// is made only when there is something to keep. What a killed import left is removed in any case.
 func (r *run) apply(ctx context.Context, d *decision) {
-	defer func() { r.unpinMissing(ctx) }()
-	if len(d.work) == 0 {
-		return
-	}
-	l := &leaser{store: r.store}
+	l := newLeaser(r.store)
 	defer l.release(ctx)
+	if err := l.clean(ctx, r.namespaces()); err != nil {
+		r.warn("clean up after an import that was killed: " + err.Error())
+	}
+	if len(d.work) > 0 {
+		r.complete(ctx, d, l)
+	}
+	r.unpinMissing(ctx)
+}
+
+func (r *run) complete(ctx context.Context, d *decision, l *leaser) {
 	c := r.newCopier(d, l)
 	c.run(ctx)
 	for _, i := range d.work {

@@ -31,12 +31,14 @@ func TestImportBundles(t *testing.T) {
 		names []string
 	}{
 		{
-			"P01", "an image without a name would be collected", files{"a.tar": oci(bundle.Good(""))},
+			"P01", "an image without a name would be collected",
+			files{"a.tar": oci(bundle.Good(""))},
 			preseed.Options{},
 			"a.tar failed no_name\n   failed\n", nil,
 		},
 		{
-			"P01-name", "--name names it", files{"a.tar": oci(bundle.Good(""))},
+			"P01-name", "--name names it",
+			files{"a.tar": oci(bundle.Good(""))},
 			preseed.Options{Name: good},
 			"a.tar imported\n  example.com/good:v1 imported\n",
 			[]string{good},
@@ -48,7 +50,8 @@ func TestImportBundles(t *testing.T) {
 			"a.tar failed no_name\n   failed\n", nil,
 		},
 		{
-			"P03", "only a tag", files{"a.tar": oci(bundle.Image{RefName: "latest", Layers: goodImage.Layers})},
+			"P03", "only a tag",
+			files{"a.tar": oci(bundle.Image{RefName: "latest", Layers: goodImage.Layers})},
 			preseed.Options{},
 			"a.tar failed no_name\n  latest failed\n", nil,
 		},
@@ -84,7 +87,8 @@ func TestImportBundles(t *testing.T) {
 			nil,
 		},
 		{
-			"P08", "cut off inside a blob", files{"a.tar": whole[:2500]},
+			"P08", "cut off inside a blob",
+			files{"a.tar": whole[:2500]},
 			preseed.Options{},
 			"a.tar failed truncated\n", nil,
 		},
@@ -195,18 +199,21 @@ func TestImportBundles(t *testing.T) {
 			"a.tar failed digest_mismatch\n  example.com/large:1 failed\n", nil,
 		},
 		{
-			"artifact", "a chart is no image", files{"a.tar": chart(t)},
+			"artifact", "a chart is no image",
+			files{"a.tar": chart(t)},
 			preseed.Options{},
 			"a.tar skipped\n  example.com/chart:1 artifact\n", nil,
 		},
 		{
-			"digest-refs", "a record under the digest as well", files{"a.tar": whole},
+			"digest-refs", "a record under the digest as well",
+			files{"a.tar": whole},
 			preseed.Options{DigestRefs: true},
 			"a.tar imported\n  example.com/good:v1 imported\n",
 			[]string{good, "example.com/good@" + goodImage.Build().Target.Digest.String()},
 		},
 		{
-			"dry-run", "nothing is written", files{"a.tar": whole},
+			"dry-run", "nothing is written",
+			files{"a.tar": whole},
 			preseed.Options{DryRun: true},
 			"a.tar imported\n  example.com/good:v1 imported\n", nil,
 		},

@@ -26,50 +26,48 @@ const leaseTime = 24 * time.Hour
 type leaser struct {
 	store *Store
 	mu    sync.Mutex
-	held  map[string]leases.Lease
-	stale map[string][]leases.Lease
+	held  map[string]leases.Lease   // by namespace
+	stale map[string][]leases.Lease // of imports that were killed
+}
+
+func newLeaser(s *Store) *leaser {
+	return &leaser{store: s, held: map[string]leases.Lease{}, stale: map[string][]leases.Lease{}}
 }
 
 // context returns ctx with the namespace's lease, which is made when it is first asked for.
 func (l *leaser) context(ctx context.Context, namespace string) (context.Context, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if lease, ok := l.held[namespace]; ok {
-		return leases.WithLease(ctx, lease.ID), nil
+	lease, ok := l.held[namespace]
+	if !ok {
+		var err error
+		lease, err = l.store.Leases.Create(ctx, leases.WithID("seedbed-"+rand.Text()),
+			leases.WithLabel(ownerLabel, owner(os.Getpid())), leases.WithExpiration(leaseTime))
+		if err != nil {
+			return nil, fmt.Errorf("make lease: %w", err)
+		}
+		l.held[namespace] = lease
 	}
-	if err := l.clean(ctx, namespace); err != nil {
-		return nil, err
-	}
-	id := "seedbed-" + rand.Text()
-	lease, err := l.store.Leases.Create(ctx, func(lease *leases.Lease) error { lease.ID = id; return nil },
-		leases.WithLabel(ownerLabel, owner(os.Getpid())), leases.WithExpiration(leaseTime))
-	if err != nil {
-		return nil, fmt.Errorf("make lease: %w", err)
-	}
-	if l.held == nil {
-		l.held = map[string]leases.Lease{}
-	}
-	l.held[namespace] = lease
 	return leases.WithLease(ctx, lease.ID), nil
 }
 
 // clean removes the ingests that killed imports left. Their leases end with ours, for until then
 // they may keep blobs that this import is about to name.
-func (l *leaser) clean(ctx context.Context, namespace string) error {
-	all, err := l.store.Leases.List(ctx)
-	if err != nil {
-		return fmt.Errorf("list leases: %w", err)
-	}
-	for _, lease := range all {
-		if !abandoned(lease.Labels[ownerLabel]) {
-			continue
+func (l *leaser) clean(ctx context.Context, spaces []string) error {
+	for _, namespace := range spaces {
+		ctx := namespaces.WithNamespace(ctx, namespace)
+		all, err := l.store.Leases.List(ctx)
+		if err != nil {
+			return fmt.Errorf("list leases: %w", err)
 		}
-		if l.stale == nil {
-			l.stale = map[string][]leases.Lease{}
-		}
-		l.stale[namespace] = append(l.stale[namespace], lease)
-		if err := l.abortIngests(ctx, lease); err != nil {
-			return err
+		for _, lease := range all {
+			if !abandoned(lease.Labels[ownerLabel]) {
+				continue
+			}
+			l.stale[namespace] = append(l.stale[namespace], lease)
+			if err := l.abortIngests(ctx, lease); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -97,9 +95,11 @@ func (l *leaser) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for namespace, lease := range l.held {
-		ctx := namespaces.WithNamespace(ctx, namespace)
-		for _, lease := range append(l.stale[namespace], lease) {
-			_ = l.store.Leases.Delete(ctx, lease)
+		_ = l.store.Leases.Delete(namespaces.WithNamespace(ctx, namespace), lease)
+	}
+	for namespace, stale := range l.stale {
+		for _, lease := range stale {
+			_ = l.store.Leases.Delete(namespaces.WithNamespace(ctx, namespace), lease)
 		}
 	}
 }

@@ -38,11 +38,8 @@ func badName(raw string, err error) *Error {
 	return &Error{Code: CodeBadName, Found: "invalid image reference " + quote(raw), Advice: advice, Err: err}
 }
 
-// sameReference compares two references as containerd's CRI plugin would look them up.
-func sameReference(a, b string) bool {
-	return canonicalReference(a) == canonicalReference(b)
-}
-
+// canonicalReference is the form in which references are compared: what containerd's CRI plugin
+// would look up.
 func canonicalReference(name string) string {
 	if named, err := distribution.ParseDockerRef(name); err == nil {
 		return named.String()

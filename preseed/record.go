@@ -56,25 +56,25 @@ func (r *run) compare(i *image, records map[key]images.Image, have map[blobKey]c
 func (r *run) difference(i *image, want record, records map[key]images.Image, have map[blobKey]content.Info) string {
 	target := i.verdict.target
 	if want.found.Target.Digest != target.Digest || want.found.Target.MediaType != target.MediaType {
-		return "the store had " + want.found.Target.Digest.String() + " under this name"
+		return "the store has another digest under this name: " + want.found.Target.Digest.String()
 	}
 	for _, n := range i.verdict.needs {
 		info, ok := have[blobKey{i.bundle.namespace, n.desc.Digest}]
 		if !ok || info.Size != n.desc.Size {
-			return "the store had lost " + n.desc.Digest.String()
+			return "not in the store: blob " + n.desc.Digest.String()
 		}
 		if len(newLabels(info.Labels, n.labels)) > 0 {
-			return "the store had lost the references of " + n.desc.Digest.String()
+			return "not protected from garbage collection: what is below " + n.desc.Digest.String()
 		}
 	}
 	if want.labels[PinLabel] != "" && want.found.Labels[PinLabel] != PinValue {
-		return "the pin was missing"
+		return "not pinned"
 	}
 	if want.found.Labels[SourceLabel] != want.labels[SourceLabel] {
-		return "it came from another bundle before"
+		return "not labelled with its bundle"
 	}
 	if r.o.DigestRefs && records[key{i.bundle.namespace, digestRef(i)}].Target.Digest != target.Digest {
-		return "its digest reference was missing"
+		return "not in the store under its digest"
 	}
 	return ""
 }

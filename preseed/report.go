@@ -60,9 +60,11 @@ type BundleReport struct {
 	Status      Status              `json:"status"`
 	Reason      string              `json:"reason,omitempty"`
 	Images      []*ImageReport      `json:"images,omitempty"`
-	Bytes       Bytes               `json:"bytes"`
+	Bytes       Bytes               `json:"bytes,omitzero"`
 	Seconds     float64             `json:"seconds,omitempty"`
 	Error       *ErrorReport        `json:"error,omitempty"`
+
+	clutter bool // not a bundle at all
 }
 
 // ImageReport is the outcome for one image of a bundle.
@@ -127,11 +129,14 @@ func (r *Report) Failed() bool {
 	return r.Totals.Failed > 0
 }
 
-// count fills in the totals. What is no bundle at all is skipped and not counted as a bundle.
+// count fills in the totals. What is no bundle at all counts as skipped, and not as a bundle.
 func (r *Report) count() {
 	r.Totals = Totals{}
 	t := &r.Totals
 	for _, b := range r.Bundles {
+		if !b.clutter {
+			t.Bundles++
+		}
 		switch b.Status {
 		case StatusImported:
 			t.Imported++
@@ -151,6 +156,8 @@ func (r *Report) count() {
 		t.BytesRead += b.Bytes.Read
 		t.BytesWritten += b.Bytes.Written
 	}
-	t.Bundles = len(r.Bundles) - t.Skipped
-	r.Seconds = time.Since(r.Started).Seconds()
+	r.Seconds = seconds(time.Since(r.Started))
 }
+
+// seconds rounds to milliseconds, which is all that a report can say of a duration.
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }

@@ -27,6 +27,9 @@ func newRun(sources []Source, o Options, mode Mode) (*run, error) {
 	if _, _, err := o.matcher(); err != nil {
 		return nil, err
 	}
+	if o.Unpack {
+		return nil, &OptionError{Option: "unpack", Value: o.Snapshotter, Err: errors.New("not available yet")}
+	}
 	if o.Name != "" {
 		if _, err := dockerName(o.Name); err != nil {
 			return nil, &OptionError{Option: "name", Value: o.Name, Err: errors.New("no valid image reference")}
@@ -43,8 +46,8 @@ func newRun(sources []Source, o Options, mode Mode) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	for n, f := range entries {
-		b := &bundle{found: f, index: n, report: &BundleReport{Path: f.path, Namespace: f.namespace}}
+	for _, f := range entries {
+		b := &bundle{found: f, err: f.err, report: &BundleReport{Path: f.path, Namespace: f.namespace, clutter: f.skip != ""}}
 		r.bundles = append(r.bundles, b)
 		r.report.Bundles = append(r.report.Bundles, b.report)
 		if f.warn {
@@ -66,6 +69,9 @@ func (r *run) index(ctx context.Context, whole bool) {
 	var g errgroup.Group
 	g.SetLimit(r.o.Jobs)
 	for _, b := range r.bundles {
+		if b.skip != "" || b.err != nil {
+			continue
+		}
 		g.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				b.fail(err)
@@ -151,7 +157,7 @@ func (b *bundle) abandon() { b.images, b.report.Images = nil, nil }
 func (r *run) strict() {
 	for _, b := range r.bundles {
 		if b.warn && r.o.Strict {
-			b.err, b.skip = &Error{Code: CodeNamespace, Found: b.skip}, ""
+			b.err, b.skip, b.report.clutter = &Error{Code: CodeNamespace, Found: b.skip}, "", false
 		}
 		for _, i := range b.images {
 			switch {

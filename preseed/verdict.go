@@ -134,8 +134,10 @@ func (j *judge) wrongPlatform(leaves []*leaf) *Error {
 	if len(has) > 0 {
 		found += " (has " + strings.Join(slices.Compact(has), ", ") + ")"
 	}
-	return &Error{Code: CodeWrongPlatform, Expected: j.want, Found: found,
-		Advice: "get the bundle for " + j.want + ", or name its own platform with --platform"}
+	return &Error{
+		Code: CodeWrongPlatform, Expected: j.want, Found: found,
+		Advice: "get the bundle for " + j.want + ", or name its own platform with --platform",
+	}
 }
 
 // leaves flattens what target names into manifests, in the order of the indexes. target's media
@@ -242,8 +244,10 @@ func (j *judge) runnable(m *manifestDocument) error {
 		return err
 	}
 	if have, want := len(m.Layers), len(config.RootFS.DiffIDs); have != want {
-		return &Error{Code: archive.CodeNotAnImage, Member: memberOf(j.archive, m.Config.Digest),
-			Found: fmt.Sprintf("%d diff IDs in the config", want), Expected: fmt.Sprintf("one for each of %d layers", have)}
+		return &Error{
+			Code: archive.CodeNotAnImage, Member: memberOf(j.archive, m.Config.Digest),
+			Found: fmt.Sprintf("%d diff IDs in the config", want), Expected: fmt.Sprintf("one for each of %d layers", have),
+		}
 	}
 	return nil
 }
