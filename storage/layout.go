@@ -17,8 +17,13 @@ import (
 // Schema is the value of the schema field of every layout and manifest.
 const Schema = "seedbed.storage/v1"
 
-// maxDocument bounds a layout or manifest, in bytes.
-const maxDocument = 1 << 20
+const (
+	// maxLayout bounds a layout, in bytes.
+	maxLayout = 1 << 20
+	// maxManifest bounds a manifest, in bytes. A manifest says more of each node than a layout has to, so whatever
+	// can be declared can be recorded.
+	maxManifest = 4 << 20
+)
 
 // Layout is what should be there.
 type Layout struct {
@@ -58,7 +63,7 @@ func ReadLayout(path string) (*Layout, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxLayout+1))
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +79,7 @@ func ReadLayout(path string) (*Layout, error) {
 
 // parseLayout decodes a layout or manifest and drops what belongs to a manifest only.
 func parseLayout(data []byte) (*Layout, error) {
-	m, err := decode(data)
+	m, err := decode(data, maxLayout)
 	if err != nil {
 		return nil, err
 	}
@@ -90,11 +95,11 @@ func parseLayout(data []byte) (*Layout, error) {
 	return l, nil
 }
 
-// decode reads one document strictly. The manifest's fields are a superset of the layout's.
-func decode(data []byte) (*Manifest, error) {
+// decode reads one document of at most limit bytes strictly. The manifest's fields are a superset of the layout's.
+func decode(data []byte, limit int) (*Manifest, error) {
 	switch {
-	case len(data) > maxDocument:
-		return nil, fmt.Errorf("more than %d bytes: expected a layout or manifest", maxDocument)
+	case len(data) > limit:
+		return nil, fmt.Errorf("more than %d bytes: expected a layout or manifest", limit)
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, errors.New("empty file: expected JSON")
 	}

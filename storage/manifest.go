@@ -57,7 +57,7 @@ func ReadManifest(name string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := decode(data)
+	m, err := decode(data, maxManifest)
 	if err == nil {
 		err = m.layout().Validate()
 	}
@@ -108,7 +108,7 @@ func readTrusted(name string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, untrusted(name, "it is %s: expected a regular file", info.Mode().Type())
 	}
-	return io.ReadAll(io.LimitReader(f, maxDocument+1))
+	return io.ReadAll(io.LimitReader(f, maxManifest+1))
 }
 
 // trust checks the owner, the mode and, of a file, the number of names.
@@ -241,6 +241,7 @@ type manifestFile struct {
 	found    found
 	previous *Manifest // nil when there is none that can be read
 	write    bool      // what is there has to be replaced
+	data     []byte    // by this
 }
 
 // manifest plans the manifest: what it will say, whether that is news, and which nodes of the previous one are orphans.
@@ -264,11 +265,12 @@ func (pl *planner) manifest(o PlaceOptions) error {
 	if f.write {
 		pl.parents(f.dir)
 		pl.writable(f.dir)
+		f.data, err = pl.plan.manifest.encode()
 	} else {
 		pl.plan.manifest = f.previous
 	}
 	pl.plan.file = f
-	return nil
+	return err
 }
 
 // openManifest finds the manifest's directory and reads what is there. Inside the root no link may lead to it, because
@@ -318,11 +320,11 @@ func (pl *planner) readPrevious(f *manifestFile) (err error) {
 	}
 	file := os.NewFile(uintptr(fd), f.dir.hostOf(f.name))
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxDocument+1))
+	data, err := io.ReadAll(io.LimitReader(file, maxManifest+1))
 	if err != nil {
 		return err
 	}
-	if f.previous, err = decode(data); err != nil {
+	if f.previous, err = decode(data, maxManifest); err != nil {
 		pl.warn("the previous manifest %q cannot be read (%v) and is replaced", file.Name(), err)
 	}
 	return nil

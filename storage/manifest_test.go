@@ -34,7 +34,7 @@ func TestReadManifestTrust(t *testing.T) {
 		{"of another root", func(t *testing.T, name string) {
 			data, err := os.ReadFile(name)
 			must(t, err)
-			must(t, os.WriteFile(name, bytes.Replace(data, []byte(`"root": "`), []byte(`"root": "/other`), 1), 0o644))
+			must(t, os.WriteFile(name, bytes.Replace(data, []byte(`"root":"`), []byte(`"root":"/other`), 1), 0o644))
 		}, "not the one it lies in"},
 	}
 	for _, c := range cases {

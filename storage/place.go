@@ -92,7 +92,7 @@ func (p *Plan) finish(ctx context.Context, log *journal, steps []Step) (*Result,
 		_, err = p.file.dir.sweep()
 	}
 	if err == nil && p.file.write {
-		err = p.file.writeManifest(p.manifest)
+		err = p.file.dir.writeFile(p.file.name, p.file.data, manifestMode)
 		r.Written = err == nil
 	}
 	if err != nil {

@@ -1,8 +1,10 @@
 package storage
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -16,14 +18,20 @@ const (
 	tempSuffix        = ".tmp"
 )
 
-// writeManifest replaces the manifest: whole or not at all, and durable when it returns.
-func (f *manifestFile) writeManifest(m *Manifest) error {
+// encode names this writing of the manifest and returns its text, with one node to a line so that grep and diff are of
+// use. More than its readers accept is an error.
+func (m *Manifest) encode() ([]byte, error) {
 	m.Generation = rand.Text()
-	data, err := json.MarshalIndent(m, "", "  ")
+	data, err := json.Marshal(m)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return f.dir.writeFile(f.name, append(data, '\n'), manifestMode)
+	// Quotes are escaped inside of strings, so this is only found where a node or a mount begins.
+	data = append(bytes.ReplaceAll(data, []byte(`{"id":`), []byte("\n {\"id\":")), '\n')
+	if len(data) > maxManifest {
+		return nil, fmt.Errorf("write manifest: %d nodes take %d bytes: at most %d can be read back", len(m.Nodes), len(data), maxManifest)
+	}
+	return data, nil
 }
 
 // writeFile is the one atomic write: a temporary file in the same directory with a random name, owned by the caller,
