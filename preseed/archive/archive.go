@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -54,7 +55,7 @@ type Archive struct {
 	closers []io.Closer
 
 	mu    sync.Mutex
-	files []watched // guarded by mu
+	files map[string]watched // by path, as first opened; guarded by mu
 }
 
 // Image is one name in an archive together with what it names. An image with
@@ -93,7 +94,8 @@ func Open(ctx context.Context, path string) (*Archive, error) {
 		f.Close()
 		return openLayout(ctx, w)
 	}
-	a := &Archive{Compression: None, Size: w.info.Size(), files: []watched{w}, closers: []io.Closer{f}}
+	a := &Archive{Compression: None, Size: w.info.Size(), closers: []io.Closer{f}}
+	a.watch(w)
 	if err := a.readFile(ctx, f); err != nil {
 		a.Close()
 		return nil, err
@@ -246,12 +248,23 @@ func (a *Archive) Missing(d digest.Digest) *Error {
 // asked for. It is always nil for a stream.
 func (a *Archive) Unchanged() error {
 	a.mu.Lock()
-	files := slices.Clone(a.files)
-	a.mu.Unlock()
-	for _, f := range files {
-		if err := f.unchanged(); err != nil {
+	defer a.mu.Unlock()
+	for _, path := range slices.Sorted(maps.Keys(a.files)) {
+		if err := a.files[path].unchanged(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// watch remembers a file for [Archive.Unchanged].
+func (a *Archive) watch(w watched) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.files == nil {
+		a.files = map[string]watched{}
+	}
+	if _, known := a.files[w.path]; !known {
+		a.files[w.path] = w
+	}
 }

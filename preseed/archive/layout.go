@@ -89,14 +89,8 @@ func (l layout) document(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	l.watch(w)
+	l.a.watch(w)
 	return readDocument(countedReader{f, &l.a.read}, name, w.info.Size())
-}
-
-func (l layout) watch(w watched) {
-	l.a.mu.Lock()
-	defer l.a.mu.Unlock()
-	l.a.files = append(l.a.files, w)
 }
 
 // open is open for a file of the layout, which must be a regular one.
@@ -124,7 +118,7 @@ func (l layout) find(d digest.Digest) (*Blob, *Error) {
 		return nil, notFound(name, err)
 	}
 	f.Close()
-	l.watch(w)
+	l.a.watch(w)
 	return &Blob{Digest: d, Size: w.info.Size(), Member: name, Path: path, ReaderAt: fileAt{path, &l.a.read}}, nil
 }
 
