@@ -5,10 +5,12 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"seedbed/e2e/bundle"
@@ -211,5 +213,34 @@ func TestManyImages(t *testing.T) {
 	wantNames(t, docker, a.Name, b.Name, "")
 	if p := docker.Images[2].Target.Platform; p == nil || p.Architecture != "riscv64" {
 		t.Errorf("platform = %v, want that of the config", p)
+	}
+}
+
+// Blobs are asked for and read from many goroutines at once.
+func TestConcurrentReads(t *testing.T) {
+	image, dir := bundle.Good(goodName), t.TempDir()
+	if err := bundle.WriteOCILayout(dir, image); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []*Archive{mustOpen(t, dir), openBytes(t, bundle.OCI(image).Bytes())} {
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				for _, d := range []digest.Digest{image.Build().Target.Digest, image.Build().Layers[0].Digest} {
+					b, ok := a.Blob(d)
+					if !ok {
+						t.Errorf("no blob %s", d)
+						continue
+					}
+					if got, err := digest.FromReader(b.Reader()); got != d || err != nil {
+						t.Errorf("read %s: got %s, %v", d, got, err)
+					}
+				}
+				if err := a.Unchanged(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
 	}
 }

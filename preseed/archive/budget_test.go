@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -99,17 +100,21 @@ func (j junkTar) ReadAt(p []byte, off int64) (int, error) {
 	return copy(p, renamed(j.header, n)[off%tarBlock:]), nil
 }
 
-// renamed gives a header of a USTAR member another blob's name and sets its
-// checksum.
+// renamed gives a header of a USTAR member, named after a digest of zeros, the
+// name that ends in n and the checksum that belongs to it.
 func renamed(header []byte, n int64) []byte {
 	h := bytes.Clone(header)
-	copy(h[13:77], fmt.Sprintf("%064x", n))
-	copy(h[148:156], "        ")
-	sum := 0
-	for _, b := range h {
-		sum += int(b)
+	sum, err := strconv.ParseInt(string(h[148:154]), 8, 64)
+	if err != nil {
+		panic(err)
 	}
-	copy(h[148:156], fmt.Sprintf("%06o\x00 ", sum))
+	for at := 76; n > 0; at, n = at-1, n/10 {
+		h[at] += byte(n % 10)
+		sum += n % 10
+	}
+	for at := 153; at >= 148; at, sum = at-1, sum/8 {
+		h[at] = '0' + byte(sum%8)
+	}
 	return h
 }
 
