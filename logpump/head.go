@@ -5,13 +5,17 @@ import "bytes"
 // headLen is how many bytes tell what a record is.
 const headLen = len("fatal error: ")
 
-// looksLikeJSON reports whether b begins as a JSON object does.
-func looksLikeJSON(b []byte) bool {
+// looksLikeJSON reports whether b begins as a JSON object does; known is false
+// when more of it has to come to tell.
+func looksLikeJSON(b []byte) (yes, known bool) {
 	if b[0] != '{' {
-		return false
+		return false, true
 	}
 	rest := bytes.TrimLeft(b[1:], " \t\r\n")
-	return len(rest) > 0 && (rest[0] == '"' || rest[0] == '}')
+	if len(rest) == 0 {
+		return false, false
+	}
+	return rest[0] == '"' || rest[0] == '}', true
 }
 
 // looksLikePanic reports whether b begins as the Go runtime's report of a fatal

@@ -101,8 +101,22 @@ func (j *journal) writeMemfd() error {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		return os.NewSyscallError("fcntl", err)
 	}
-	_, _, err = j.conn.WriteMsgUnix(nil, unix.UnixRights(fd), nil)
-	return err
+	return j.sendRights(unix.UnixRights(fd))
+}
+
+// sendRights sends an empty datagram with rights; net refuses to do that on a
+// connected socket.
+func (j *journal) sendRights(rights []byte) error {
+	raw, err := j.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Write(func(fd uintptr) bool {
+		failed = unix.Sendmsg(int(fd), nil, rights, nil, unix.MSG_NOSIGNAL)
+		return !errors.Is(failed, unix.EAGAIN)
+	})
+	return errors.Join(err, os.NewSyscallError("sendmsg", failed))
 }
 
 // encode fills the reused buffer with r in journald's native format. Fields whose

@@ -110,16 +110,19 @@ func (s *splitter) end(rest []byte, flush bool) (end, skip int) {
 // begin decides what the record at the beginning of rest is; false when too
 // little of it is there.
 func (s *splitter) begin(rest []byte, flush bool) bool {
-	if len(rest) < headLen && !flush && bytes.IndexByte(rest, '\n') < 0 && rest[len(rest)-1] != '}' {
+	isJSON, known := looksLikeJSON(rest)
+	if s.format.hasJSON() && isJSON {
+		s.retake(modeJSON)
+		return true
+	}
+	known = known || !s.format.hasJSON()
+	known = known && (len(rest) >= headLen || bytes.IndexByte(rest, '\n') >= 0)
+	if !known && !flush && len(rest) <= s.max {
 		return false
 	}
-	switch {
-	case s.format.hasJSON() && looksLikeJSON(rest):
-		s.retake(modeJSON)
-	case s.format.hasPanics() && looksLikePanic(rest):
+	s.retake(modeLine)
+	if s.format.hasPanics() && looksLikePanic(rest) {
 		s.retake(modePanic)
-	default:
-		s.retake(modeLine)
 	}
 	return true
 }
@@ -145,8 +148,13 @@ func (s *splitter) whole(text []byte, length int) raw {
 func (s *splitter) piece(text []byte) raw {
 	s.part++
 	s.off += len(text)
-	s.scan = max(s.scan-len(text), 0)
-	return raw{text: text, mode: s.mode, part: s.part}
+	r := raw{text: text, mode: s.mode, part: s.part}
+	if s.scan < len(text) {
+		s.retake(modeLine) // what a JSON scan has not seen cannot be made up for
+	} else {
+		s.scan -= len(text)
+	}
+	return r
 }
 
 func (s *splitter) skipBlank() {

@@ -16,14 +16,15 @@ import (
 )
 
 // Main is containerd's main function: it reads os.Args, writes to the standard
-// streams, and returns the exit code. Signals are containerd's own business while it runs.
-func Main() int {
+// streams, and exits, with 1 after an error. Signals are containerd's own business
+// while it runs. It does not return.
+func Main() {
 	nameVersion()
 	if err := command.App().Run(context.Background(), os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "containerd:", err)
-		return 1
+		os.Exit(1)
 	}
-	return 0
+	os.Exit(0)
 }
 
 // nameVersion sets containerd's version to that of the module which this program

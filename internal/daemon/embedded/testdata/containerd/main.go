@@ -1,0 +1,6 @@
+// Containerd is the embedded containerd and nothing else.
+package main
+
+import "seedbed/internal/daemon/embedded"
+
+func main() { embedded.Main() }
