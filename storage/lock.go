@@ -12,28 +12,24 @@ import (
 // lock takes the root's lock: an exclusive flock(2) on the directory itself, so there is no lock file to be left
 // behind. It waits up to the given time and returns the function that unlocks, or an error that is [ErrLocked].
 func (w *walker) lock(ctx context.Context, wait time.Duration) (unlock func(), err error) {
-	above, err := w.root.open()
+	dir, err := w.root.readable()
 	if err != nil {
 		return nil, err
-	}
-	fd, err := unix.Openat(above, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: w.hostPath, Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(wait, 0))
 	defer cancel()
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { unix.Close(fd) }, nil
+			return func() { dir.Close() }, nil
 		}
 		if err != unix.EWOULDBLOCK && err != unix.EINTR {
-			unix.Close(fd)
+			dir.Close()
 			return nil, &fs.PathError{Op: "lock", Path: w.hostPath, Err: err}
 		}
 		select {
 		case <-ctx.Done():
-			unix.Close(fd)
+			dir.Close()
 			return nil, w.locked(ctx, wait)
 		case <-time.After(pause):
 		}

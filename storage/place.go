@@ -64,7 +64,7 @@ func placeNew(ctx context.Context, w *walker, l *Layout, o PlaceOptions) (*Resul
 	if err := log.do(&first); errors.As(err, new(*Conflict)) {
 		return Place(ctx, l, o) // somebody else made it a moment earlier
 	} else if err != nil {
-		return &Result{Plan: p}, p.takeBack(log, err)
+		return &Result{Plan: p}, p.takeBack(log, false, err)
 	}
 	unlock, err := w.lock(ctx, o.WaitLock)
 	if err != nil {
@@ -73,10 +73,11 @@ func placeNew(ctx context.Context, w *walker, l *Layout, o PlaceOptions) (*Resul
 	defer unlock()
 	again, err := newWalker(o.Root)
 	if err != nil {
-		return &Result{Plan: p}, p.takeBack(log, err)
+		return &Result{Plan: p}, p.takeBack(log, false, err)
 	}
 	defer again.Close()
 	if p, err = newPlan(ctx, again, l, o); err != nil {
+		log.undo()
 		return &Result{Plan: p}, err
 	}
 	rest := slices.DeleteFunc(p.Steps, func(s Step) bool { return s.Path == "/" && !s.changes() })
@@ -89,25 +90,24 @@ func (p *Plan) finish(ctx context.Context, log *journal, steps []Step) (*Result,
 	r := &Result{Plan: p}
 	err := log.run(ctx, steps)
 	if err == nil && p.file.dir != nil {
-		_, err = p.file.dir.sweep()
+		err = p.file.dir.sweep()
 	}
 	if err == nil && p.file.write {
-		err = p.file.dir.writeFile(p.file.name, p.file.data, manifestMode)
-		r.Written = err == nil
+		r.Written, err = p.file.dir.writeFile(p.file.name, p.file.data, manifestMode)
 	}
 	if err != nil {
-		return r, p.takeBack(log, err)
+		return r, p.takeBack(log, r.Written, err)
 	}
 	r.Manifest = p.manifest
 	return r, nil
 }
 
-// takeBack undoes the journal. The manifest is withdrawn when the tree cannot be brought back to what it says, so that
-// whoever reads it fails closed.
-func (p *Plan) takeBack(log *journal, cause error) error {
+// takeBack undoes the journal. The manifest is withdrawn when it is already the new one, or when the tree cannot be
+// brought back to what the old one says, so that whoever reads it fails closed.
+func (p *Plan) takeBack(log *journal, written bool, cause error) error {
 	e := &Interrupted{Err: cause, Done: len(log.done)}
 	e.Undone = log.undo()
-	if e.Undone == e.Done || p.file.dir == nil || p.file.dir.absent {
+	if e.Undone == e.Done && !written || p.file.dir == nil || p.file.dir.absent {
 		return e
 	}
 	fd, err := p.file.dir.open()
@@ -205,7 +205,7 @@ func (s *Step) create(dir int) error {
 func (s *Step) finish(made found) error {
 	owned := made.uid == s.want.UID && made.gid == s.want.GID
 	exact := made.mode == s.want.Mode || s.Kind == KindSymlink
-	if owned && exact {
+	if owned && exact || s.inside().modeless() {
 		return nil
 	}
 	fd, release, err := s.handle()
@@ -265,6 +265,14 @@ func (s *Step) setMode(fd int, mode Mode) error {
 		return s.fail("chmod", err)
 	}
 	return nil
+}
+
+// inside is a directory on the node's file system: the node itself, or the one that holds it.
+func (s *Step) inside() *folder {
+	if s.self != nil {
+		return s.self
+	}
+	return s.dir
 }
 
 // fail is a *fs.PathError about the node.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -180,7 +182,7 @@ func TestTheManifestIsWithdrawn(t *testing.T) {
 	log := &journal{}
 	must(t, log.run(t.Context(), p.Steps))
 	write(t, root+"/b/mine", "")
-	err = p.takeBack(log, errors.New("test"))
+	err = p.takeBack(log, false, errors.New("test"))
 	var i *Interrupted
 	if !errors.As(err, &i) || !i.Withdrawn {
 		t.Errorf("takeBack: %v: expected the manifest withdrawn", err)
@@ -320,5 +322,58 @@ func TestMounts(t *testing.T) {
 	must(t, err)
 	if len(drifts) == 0 || drifts[0].Want != "mounted tmpfs" {
 		t.Errorf("Check: %v: expected the lost mount first", drifts)
+	}
+}
+
+// TestMain lets the test binary be the program that is killed below.
+func TestMain(m *testing.M) {
+	root := os.Getenv("SEEDBED_TEST_PLACE")
+	if root == "" {
+		m.Run()
+		return
+	}
+	l, err := Builtin(os.Getenv("SEEDBED_TEST_LAYOUT"))
+	if err == nil {
+		_, err = Place(context.Background(), l, PlaceOptions{Root: root, WaitLock: time.Minute})
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// TestKilledAtAnyMoment kills a placing process; a manifest that is there is whole each time, and one more run converges.
+func TestKilledAtAnyMoment(t *testing.T) {
+	root := t.TempDir()
+	self, err := os.Executable()
+	must(t, err)
+	rounds, killed := 60, 0
+	if testing.Short() {
+		rounds = 10
+	}
+	for i := range rounds {
+		name := BuiltinNames()[i%2]
+		run := exec.Command(self)
+		run.Env = append(os.Environ(), "SEEDBED_TEST_PLACE="+root, "SEEDBED_TEST_LAYOUT="+name)
+		must(t, run.Start())
+		time.Sleep(time.Duration(rand.IntN(15_000)) * time.Microsecond)
+		must(t, run.Process.Kill())
+		if run.Wait() != nil {
+			killed++
+		}
+		if _, err := ReadManifest(DefaultManifest(root)); err != nil && !errors.Is(err, ErrNoManifest) {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		if i%3 == 0 {
+			must(t, os.RemoveAll(root+"/data"))
+			must(t, os.RemoveAll(root+"/var"))
+		}
+	}
+	t.Logf("%d of %d runs were killed before their end", killed, rounds)
+	place(t, builtin(t, "node"), root)
+	if r := place(t, builtin(t, "node"), root); r.Plan.Changed() != 0 || r.Written {
+		t.Errorf("does not converge: %d changed", r.Plan.Changed())
+	}
+	if debris, err := filepath.Glob(root + "/run/seedbed/" + tempPrefix + "*"); err != nil || len(debris) > 0 {
+		t.Errorf("debris: %v, %v", debris, err)
 	}
 }

@@ -297,21 +297,23 @@ func (pl *planner) link(n *Node, s Step) {
 // is changed, and of a socket nothing: they belong to the program that made them.
 func (pl *planner) differences(n *Node, s Step) {
 	n.State = StatePresent
-	before := len(pl.plan.Steps)
-	ours := n.Kind.made()
-	if ours && (s.found.uid != n.UID || s.found.gid != n.GID) {
+	mode := pl.wantedMode(n, s)
+	chmod := mode != s.found.mode
+	chown := n.Kind.made() && (s.found.uid != n.UID || s.found.gid != n.GID)
+	if !chmod && !chown || s.inside().modeless() {
+		pl.keep(n, s)
+		return
+	}
+	if chown {
 		c := s
 		c.Action, c.From, c.To = ActionChown, s.found.owner(), fmt.Sprintf("%d:%d", n.UID, n.GID)
 		pl.change(c)
 	}
-	if to := pl.wantedMode(n, s); to != s.found.mode {
+	if chmod {
 		c := s
-		c.want.Mode = to
-		c.Action, c.From, c.To = ActionChmod, s.found.mode.String(), to.String()
+		c.want.Mode = mode
+		c.Action, c.From, c.To = ActionChmod, s.found.mode.String(), mode.String()
 		pl.change(c)
-	}
-	if len(pl.plan.Steps) == before {
-		pl.keep(n, s)
 	}
 }
 

@@ -302,6 +302,18 @@ func (f *folder) stat(fd int) error {
 	return nil
 }
 
+// modeless reports whether the directory is on a file system that keeps neither owners nor modes, such as the EFI
+// system partition's: they come from its mount options, and chmod(2) there is an error. See statfs(2) for the numbers.
+func (f *folder) modeless() bool {
+	const vfat, exfat = 0x4d44, 0x2011bab0
+	fd, err := f.open()
+	if err != nil {
+		return false
+	}
+	var st unix.Statfs_t
+	return unix.Fstatfs(fd, &st) == nil && (st.Type == vfat || st.Type == exfat)
+}
+
 // hold keeps the folder's descriptor, and closes those of other branches when there are too many.
 func (w *walker) hold(f *folder, fd int) {
 	if len(w.opened) >= maxOpen {

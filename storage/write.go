@@ -5,8 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,35 +34,58 @@ func (m *Manifest) encode() ([]byte, error) {
 	return data, nil
 }
 
-// writeFile is the one atomic write: a temporary file in the same directory with a random name, owned by the caller,
-// chmod, fsync, rename, fsync of the directory.
-func (f *folder) writeFile(name string, data []byte, mode Mode) error {
-	above, err := f.open()
+// WriteFile replaces the file at path, on the host, by data, atomically and durably. Its directory has to be there. Errors
+// are *fs.PathError.
+func WriteFile(path string, data []byte, mode Mode) error {
+	w, err := newWalker(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	dir, err := unix.Openat(above, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return f.fail("open", "", err)
+	defer w.Close()
+	if w.root.absent {
+		return w.root.fail("open", "", unix.ENOENT)
 	}
-	defer unix.Close(dir)
-	temp := tempPrefix + rand.Text() + tempSuffix
-	fd, err := unix.Openat(dir, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	_, err = w.root.writeFile(filepath.Base(path), data, mode)
+	return err
+}
+
+// writeFile is the one atomic write: a temporary file in the same directory with a random name, owned by the caller,
+// chmod, fsync, rename, fsync of the directory. It reports whether the new file is in place, which it may be although
+// the last step went wrong.
+func (f *folder) writeFile(name string, data []byte, mode Mode) (replaced bool, err error) {
+	dir, err := f.readable()
 	if err != nil {
-		return f.fail("create", temp, err)
+		return false, err
+	}
+	defer dir.Close()
+	at := int(dir.Fd())
+	temp := tempPrefix + rand.Text() + tempSuffix
+	fd, err := unix.Openat(at, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false, f.fail("create", temp, err)
 	}
 	if err := fill(os.NewFile(uintptr(fd), f.hostOf(temp)), data, mode); err != nil {
-		unix.Unlinkat(dir, temp, 0)
-		return err
+		unix.Unlinkat(at, temp, 0)
+		return false, err
 	}
-	if err := unix.Renameat(dir, temp, dir, name); err != nil {
-		unix.Unlinkat(dir, temp, 0)
-		return f.fail("rename", name, err)
+	if err := unix.Renameat(at, temp, at, name); err != nil {
+		unix.Unlinkat(at, temp, 0)
+		return false, f.fail("rename", name, err)
 	}
-	if err := unix.Fsync(dir); err != nil {
-		return f.fail("fsync", "", err)
+	return true, dir.Sync()
+}
+
+// readable opens the folder for reading its names and for fsync.
+func (f *folder) readable() (*os.File, error) {
+	above, err := f.open()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	fd, err := unix.Openat(above, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, f.fail("open", "", err)
+	}
+	return os.NewFile(uintptr(fd), f.host()), nil
 }
 
 // fill writes a new file, makes it durable and closes it.
@@ -83,39 +106,28 @@ func fill(file *os.File, data []byte, mode Mode) error {
 	return file.Close()
 }
 
-// sweep removes temporary files that a killed run left in the folder, and returns how many. The caller holds the lock,
-// so no other run is writing one.
-func (f *folder) sweep() (int, error) {
+// sweep removes temporary files that a killed run left in the folder. The caller holds the lock, so no other run is
+// writing one.
+func (f *folder) sweep() error {
 	if f.absent {
-		return 0, nil
+		return nil
 	}
-	above, err := f.open()
+	dir, err := f.readable()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	fd, err := unix.Openat(above, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, f.fail("open", "", err)
-	}
-	dir := os.NewFile(uintptr(fd), f.host())
 	defer dir.Close()
-	swept := 0
-	for {
-		names, err := dir.Readdirnames(128)
-		for _, name := range names {
-			if !strings.HasPrefix(name, tempPrefix) || !strings.HasSuffix(name, tempSuffix) {
-				continue
-			}
-			if err := unix.Unlinkat(fd, name, 0); err != nil {
-				return swept, f.fail("remove", name, err)
-			}
-			swept++
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, tempPrefix) || !strings.HasSuffix(name, tempSuffix) {
+			continue
 		}
-		if err == io.EOF {
-			return swept, nil
-		}
-		if err != nil {
-			return swept, err
+		if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil {
+			return f.fail("remove", name, err)
 		}
 	}
+	return nil
 }
