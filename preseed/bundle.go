@@ -19,6 +19,7 @@ type bundle struct {
 	images  []*image
 	err     *Error        // what is wrong with the whole bundle
 	took    time.Duration // spent on it, by all workers
+	settled bool          // its outcome is final
 }
 
 // image is one name of a bundle.

@@ -48,11 +48,17 @@ func TestConnectWaits(t *testing.T) {
 // TestConnectWhenContainerdComesLate is the rest of P21.
 func TestConnectWhenContainerdComesLate(t *testing.T) {
 	d := containerd.New(t)
-	late := time.AfterFunc(time.Second, func() { d.Launch(t) })
-	defer late.Stop()
-	c, err := preseed.Connect(t.Context(), d.Address, 30*time.Second)
-	must(t, err)
-	must(t, c.Close())
+	connected := make(chan error)
+	go func() {
+		c, err := preseed.Connect(t.Context(), d.Address, 30*time.Second)
+		if err == nil {
+			err = c.Close()
+		}
+		connected <- err
+	}()
+	time.Sleep(time.Second)
+	d.Launch(t)
+	must(t, <-connected)
 }
 
 // TestConnectAddresses is P22: all three forms of an address work.

@@ -112,6 +112,12 @@ func (c *copier) outcome(i *image) error {
 		if err := j.failed[i.bundle.namespace]; err != nil {
 			return err
 		}
+		if n.desc.Size != j.desc.Size { // two bundles disagree, and the store has taken the other's word
+			return &Error{
+				Code: archive.CodeDigestMismatch, Member: memberOf(i.bundle.archive, n.desc.Digest),
+				Expected: fmt.Sprintf("%d bytes", j.desc.Size), Found: fmt.Sprintf("%d bytes", n.desc.Size), Advice: damagedAdvice,
+			}
+		}
 	}
 	return nil
 }

@@ -194,9 +194,26 @@ func (r *run) apply(ctx context.Context, d *decision) {
 
 func (r *run) complete(ctx context.Context, d *decision, l *leaser) {
 	c := r.newCopier(d, l)
+	r.doneWithout(d.work)
 	c.run(ctx)
-	for _, i := range d.work {
+	for n, i := range d.work {
 		r.nameWhenComplete(ctx, i, c)
+		if n+1 == len(d.work) || d.work[n+1].bundle != i.bundle {
+			r.done(i.bundle)
+		}
+	}
+}
+
+// doneWithout settles the bundles that nothing has to be done for.
+func (r *run) doneWithout(work []*image) {
+	busy := map[*bundle]bool{}
+	for _, i := range work {
+		busy[i.bundle] = true
+	}
+	for _, b := range r.bundles {
+		if !busy[b] {
+			r.done(b)
+		}
 	}
 }
 

@@ -176,17 +176,27 @@ func (r *run) warn(text string) { r.report.Warnings = append(r.report.Warnings, 
 // finish closes the archives, settles every outcome and counts.
 func (r *run) finish() *Report {
 	for _, b := range r.bundles {
-		b.close()
-		b.settle()
-		if b.skip == "" {
-			r.progress.event(EventBundle, func(e *Event) {
-				e.Bundle, e.Namespace, e.Status, e.Reason = b.path, b.namespace, b.report.Status, b.report.Reason
-				e.BundlesDone++
-			})
-		}
+		r.done(b)
 	}
 	r.report.count()
 	return r.report
+}
+
+// done closes a bundle and settles its outcome, once.
+func (r *run) done(b *bundle) {
+	if b.settled {
+		return
+	}
+	b.settled = true
+	b.close()
+	b.settle()
+	if b.report.clutter {
+		return
+	}
+	r.progress.event(EventBundle, func(e *Event) {
+		e.Bundle, e.Namespace, e.Status, e.Reason = b.path, b.namespace, b.report.Status, b.report.Reason
+		e.BundlesDone++
+	})
 }
 
 // Check reads the bundles and says of each image whether it is whole: every blob that its platform

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -52,6 +53,9 @@ type Options struct {
 	// LockTimeout is how long another process may keep the database. 0 means 1 s. Without a bound
 	// a running containerd would be waited for for ever.
 	LockTimeout time.Duration
+	// ReadOnly leaves the root as it is: to look, and for dry runs. A root without a store is an
+	// empty one then.
+	ReadOnly bool
 }
 
 func (o Options) withDefaults() Options {
@@ -63,8 +67,9 @@ func (o Options) withDefaults() Options {
 
 // Store is an image store that this process has for itself until Close.
 type Store struct {
-	bolt *bolt.DB
-	db   *metadata.DB
+	bolt   *bolt.DB
+	db     *metadata.DB
+	remove string // directory that is removed by Close: the store in the place of one that is absent
 }
 
 // Open opens the store below root, containerd's root directory, and makes what is not there yet
@@ -76,24 +81,47 @@ func Open(ctx context.Context, root string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open containerd root: %w", err)
 	}
-	if err := makeDirs(root); err != nil {
+	if o.ReadOnly {
+		if _, err := os.Stat(filepath.Join(root, metadataDir, metadataFile)); errors.Is(err, fs.ErrNotExist) {
+			return openEmpty(ctx, o)
+		}
+	} else if err := makeDirs(root); err != nil {
 		return nil, fmt.Errorf("open containerd root: %w", err)
 	}
-	db, err := openDatabase(filepath.Join(root, metadataDir, metadataFile), o.LockTimeout)
+	return openRoot(ctx, root, o)
+}
+
+// openEmpty opens a store in a temporary directory.
+func openEmpty(ctx context.Context, o Options) (*Store, error) {
+	dir, err := os.MkdirTemp("", "seedbed-empty-")
+	if err != nil {
+		return nil, fmt.Errorf("make an empty store: %w", err)
+	}
+	o.ReadOnly = false
+	s, err := Open(ctx, dir, o)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s.remove = dir
+	return s, nil
+}
+
+func openRoot(ctx context.Context, root string, o Options) (*Store, error) {
+	db, err := openDatabase(filepath.Join(root, metadataDir, metadataFile), o)
 	if errors.Is(err, boltErrors.ErrTimeout) {
 		return nil, &InUseError{Root: root}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open containerd's database: %w", err)
 	}
-	s, err := open(ctx, root, db)
+	s, err := open(ctx, root, db, o)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
 }
 
-func open(ctx context.Context, root string, db *bolt.DB) (*Store, error) {
+func open(ctx context.Context, root string, db *bolt.DB, o Options) (*Store, error) {
 	// containerd's libraries log to standard error what is no business of an import's reader: that
 	// the file system has no fs-verity, say. What matters comes back as errors.
 	if err := log.SetLevel("fatal"); err != nil {
@@ -104,8 +132,10 @@ func open(ctx context.Context, root string, db *bolt.DB) (*Store, error) {
 		return nil, fmt.Errorf("open content store: %w", err)
 	}
 	m := metadata.NewDB(db, blobs, nil)
-	if err := m.Init(ctx); err != nil {
-		return nil, fmt.Errorf("open containerd's database: %w", err)
+	if !o.ReadOnly {
+		if err := m.Init(ctx); err != nil {
+			return nil, fmt.Errorf("open containerd's database: %w", err)
+		}
 	}
 	return &Store{bolt: db, db: m}, nil
 }
@@ -136,11 +166,12 @@ func makeDir(path string, mode os.FileMode) error {
 }
 
 // openDatabase uses the options of containerd's plugins/metadata, but for the timeout.
-func openDatabase(path string, timeout time.Duration) (*bolt.DB, error) {
+func openDatabase(path string, o Options) (*bolt.DB, error) {
 	options := *bolt.DefaultOptions
 	options.NoFreelistSync = true
 	options.NoStatistics = true
-	options.Timeout = timeout
+	options.Timeout = o.LockTimeout
+	options.ReadOnly = o.ReadOnly
 	return bolt.Open(path, 0o644, &options)
 }
 
@@ -169,4 +200,10 @@ func (s *Store) namespaces(ctx context.Context) (names []string, err error) {
 // Close ends the use of the store. Every commit was made durable when it was made. What was left
 // without a name is collected by containerd when it starts: it knows its snapshots, which belong to
 // the same graph.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error {
+	err := s.db.Close()
+	if s.remove != "" {
+		err = errors.Join(err, os.RemoveAll(s.remove))
+	}
+	return err
+}

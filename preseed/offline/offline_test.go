@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+
 	"seedbed/preseed/offline"
 )
 
@@ -44,6 +46,35 @@ func TestOpenMakesDirectories(t *testing.T) {
 		info, err := os.Stat(filepath.Join(root, path))
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("%q: %v, %v, want %v", path, info, err, want)
+		}
+	}
+}
+
+// TestReadOnly changes nothing: neither a root that is absent nor one that is there.
+func TestReadOnly(t *testing.T) {
+	for _, exists := range []bool{false, true} {
+		root := filepath.Join(t.TempDir(), "root")
+		if exists {
+			s, err := offline.Open(t.Context(), root, offline.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := offline.Open(t.Context(), root, offline.Options{ReadOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list, err := s.Preseed().Images.List(namespaces.WithNamespace(t.Context(), "k8s.io")); err != nil || len(list) > 0 {
+			t.Errorf("images %v, %v", list, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(root); (err == nil) != exists {
+			t.Errorf("root after it: %v", err)
 		}
 	}
 }
