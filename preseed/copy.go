@@ -159,7 +159,7 @@ func (c *copier) account(source *bundle, written int64, took time.Duration) {
 func (c *copier) write(ctx context.Context, j *job, source *bundle) (int64, error) {
 	blob, ok := source.archive.Blob(j.desc.Digest)
 	if !ok {
-		return 0, source.archive.Missing(j.desc.Digest)
+		return 0, missing(source.archive, j.desc.Digest)
 	}
 	w, there, err := c.open(ctx, j.desc)
 	if errdefs.IsAlreadyExists(err) {

@@ -140,7 +140,7 @@ func readDocument(a *archive.Archive, desc ocispec.Descriptor) ([]byte, error) {
 func blobOf(a *archive.Archive, desc ocispec.Descriptor) (*archive.Blob, error) {
 	b, ok := a.Blob(desc.Digest)
 	if !ok {
-		return nil, a.Missing(desc.Digest)
+		return nil, missing(a, desc.Digest)
 	}
 	if b.Size != desc.Size {
 		return nil, &Error{
@@ -149,6 +149,13 @@ func blobOf(a *archive.Archive, desc ocispec.Descriptor) (*archive.Blob, error) 
 		}
 	}
 	return b, nil
+}
+
+// missing says why an archive has no blob, with advice in any case.
+func missing(a *archive.Archive, d digest.Digest) *Error {
+	e := *a.Missing(d)
+	e.Advice = cmp.Or(e.Advice, "the archive is incomplete: make or fetch it again, with all layers of the platform")
+	return &e
 }
 
 const damagedAdvice = "the archive is damaged or was made wrong: make or fetch it again"
@@ -173,7 +180,7 @@ func verifyBlob(b *archive.Blob, want digest.Digest) error {
 }
 
 func mismatch(b *archive.Blob, want, found digest.Digest) *Error {
-	return &Error{Code: archive.CodeDigestMismatch, Member: b.Member, Expected: want.String(), Found: found.String(), Advice: damagedAdvice}
+	return &Error{Code: archive.CodeDigestMismatch, Member: b.Member, Expected: want.String(), Found: "content of digest " + found.String(), Advice: damagedAdvice}
 }
 
 func readError(b *archive.Blob, err error) *Error {

@@ -135,7 +135,7 @@ func (j *judge) wrongPlatform(leaves []*leaf) *Error {
 		found += " (has " + strings.Join(slices.Compact(has), ", ") + ")"
 	}
 	return &Error{
-		Code: CodeWrongPlatform, Expected: j.want, Found: found,
+		Code: CodeWrongPlatform, Found: found,
 		Advice: "get the bundle for " + j.want + ", or name its own platform with --platform",
 	}
 }

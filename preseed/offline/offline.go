@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/log"
 	bolt "go.etcd.io/bbolt"
 	boltErrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
 
 	"seedbed/preseed"
 )
@@ -197,11 +198,26 @@ func (s *Store) namespaces(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// Close ends the use of the store. Every commit was made durable when it was made. What was left
-// without a name is collected by containerd when it starts: it knows its snapshots, which belong to
-// the same graph.
+// sync makes the directories durable that were made; what is in them was synced when it was written.
+func (s *Store) sync() error {
+	if s.bolt.IsReadOnly() {
+		return nil
+	}
+	dir, err := os.Open(filepath.Dir(s.bolt.Path()))
+	if err != nil {
+		return fmt.Errorf("sync the store: %w", err)
+	}
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return fmt.Errorf("sync the store: %w", os.NewSyscallError("syncfs", err))
+	}
+	return nil
+}
+
+// Close makes everything durable and ends the use of the store. What was left without a name is
+// collected by containerd when it starts: it knows its snapshots, which belong to the same graph.
 func (s *Store) Close() error {
-	err := s.db.Close()
+	err := errors.Join(s.sync(), s.db.Close())
 	if s.remove != "" {
 		err = errors.Join(err, os.RemoveAll(s.remove))
 	}
