@@ -125,10 +125,16 @@ func located(data []byte, err error) error {
 	switch {
 	case errors.As(err, &syntax):
 		return fmt.Errorf("%s: %w", lineColumn(data, syntax.Offset), err)
+	case errors.As(err, &wrong) && wrong.Type == reflect.TypeFor[Mode]():
+		return fmt.Errorf("%s: %s is a %s: expected a string such as \"0755\"", lineColumn(data, wrong.Offset), wrong.Field, wrong.Value)
 	case errors.As(err, &wrong):
 		return fmt.Errorf("%s: %s is a %s: expected %s", lineColumn(data, wrong.Offset), wrong.Field, wrong.Value, wrong.Type)
 	case err == io.ErrUnexpectedEOF:
 		return fmt.Errorf("%s: the document ends too early", lineColumn(data, int64(len(data))))
+	}
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		at := max(bytes.Index(data, []byte(field)), 0) // the decoder does not say where
+		return fmt.Errorf("%s: unknown field %s", lineColumn(data, int64(at)), field)
 	}
 	return err
 }

@@ -247,8 +247,8 @@ type manifestFile struct {
 // manifest plans the manifest: what it will say, whether that is news, and which nodes of the previous one are orphans.
 func (pl *planner) manifest(o PlaceOptions) error {
 	boot, err := bootID()
-	if err != nil {
-		return err
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // without /proc, in a bare chroot, there is no boot to name; readers on a booted host will not trust it
 	}
 	pl.plan.manifest = &Manifest{
 		Schema: Schema, Layout: pl.layout.Name, Declaration: pl.layout.digest(),

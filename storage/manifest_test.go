@@ -152,3 +152,23 @@ func TestManifestFields(t *testing.T) {
 		}
 	}
 }
+
+func TestWriteFile(t *testing.T) {
+	withUmask(t, 0o077)
+	name := filepath.Join(t.TempDir(), "f")
+	for _, content := range []string{"one", "two"} {
+		must(t, WriteFile(name, []byte(content), 0o640))
+		if data, err := os.ReadFile(name); string(data) != content || err != nil {
+			t.Errorf("content %q, %v: expected %q", data, err, content)
+		}
+		if got := modeOf(t, name) & 0o7777; got != 0o640 {
+			t.Errorf("mode %o: expected 640", got)
+		}
+	}
+	if entries, err := os.ReadDir(filepath.Dir(name)); err != nil || len(entries) != 1 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if err := WriteFile(filepath.Join(t.TempDir(), "no", "f"), nil, 0o600); err == nil {
+		t.Error("a file in a directory that is absent")
+	}
+}

@@ -167,6 +167,51 @@ func TestWhatIsHalfDoneIsTakenBack(t *testing.T) {
 	}
 }
 
+// TestWhatWasReplacedIsNotChanged exchanges nodes between the plan, which wants to chmod them, and the work.
+func TestWhatWasReplacedIsNotChanged(t *testing.T) {
+	for _, kind := range []Kind{KindDir, KindFIFO} {
+		root := t.TempDir()
+		create := func(name string) {
+			if kind == KindDir {
+				must(t, os.Mkdir(name, 0o700))
+				return
+			}
+			must(t, unix.Mkfifo(name, 0o600))
+		}
+		create(root + "/x")
+		w, err := newWalker(root)
+		must(t, err)
+		defer w.Close()
+		o, err := PlaceOptions{Root: root}.withDefaults()
+		must(t, err)
+		p, err := newPlan(t.Context(), w, layout(t, string(kind)+" /x 0644"), o)
+		must(t, err)
+		w.keepOnly(w.root)
+		must(t, os.Rename(root+"/x", root+"/was"))
+		create(root + "/x")
+		if _, err := p.finish(t.Context(), &journal{}, p.Steps); !errors.Is(err, errReplaced) || !strings.Contains(err.Error(), root+"/x") {
+			t.Errorf("%s: finish: %v: expected that it is refused", kind, err)
+		}
+		for _, name := range []string{"/x", "/was"} {
+			if got := modeOf(t, root+name) & 0o077; got != 0 {
+				t.Errorf("%s: %s was changed: mode %o", kind, name, got)
+			}
+		}
+	}
+}
+
+func TestOnlyInAnImage(t *testing.T) {
+	l := layout(t, "symlink /seedbed-test-absent 0777 /x")
+	l.Nodes[0].When = WhenImage
+	p, err := NewPlan(t.Context(), l, PlaceOptions{Root: "/", Mounts: MountsIgnore, Manifest: t.TempDir() + "/m.json"})
+	if err != nil || p.Changed() != 0 || p.manifest.Nodes[0].State != StateAbsent {
+		t.Errorf("root /: %v, steps %v: expected that nothing is made", err, p.Steps)
+	}
+	if got := steps(place(t, l, t.TempDir()).Plan, ActionMake); !strings.HasPrefix(strings.Join(got, " "), "/seedbed-test-absent") {
+		t.Errorf("another root: make steps %v: expected the link", got)
+	}
+}
+
 // TestTheManifestIsWithdrawn lets a step fail that cannot be taken back wholly: somebody puts a file into a new
 // directory meanwhile.
 func TestTheManifestIsWithdrawn(t *testing.T) {

@@ -344,12 +344,22 @@ func (pl *planner) permitted(s *Step) {
 	}
 	foreign := s.Action != ActionMake && s.found.uid != pl.caller.uid
 	if foreign || s.want.UID != pl.caller.uid {
-		op := string(s.Action)
-		if !foreign {
-			op = "chown"
+		op := "chown"
+		if s.Action == ActionChmod {
+			op = "chmod"
 		}
-		pl.refuse(s.fail(op, unix.EPERM))
+		pl.refuse(&advised{s.fail(op, unix.EPERM), fmt.Sprintf(
+			"nothing was changed; the owner is %s, is to be %d:%d, and this runs as user %d: run it as root, or with a --root of your own",
+			ownerNow(s), s.want.UID, s.want.GID, pl.caller.uid)})
 	}
+}
+
+// ownerNow is who owns what the step is about.
+func ownerNow(s *Step) string {
+	if s.Action == ActionMake {
+		return "nobody yet"
+	}
+	return s.found.owner()
 }
 
 // writable refuses at once to make something in a directory that cannot be written: no permission, or a read-only file
@@ -366,8 +376,17 @@ func (pl *planner) writable(dir *folder) {
 	}
 	err = unix.Faccessat2(fd, "", unix.W_OK|unix.X_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS)
 	if err != nil && err != unix.ENOSYS {
-		pl.refuse(dir.fail("write into", "", err))
+		pl.refuse(&advised{dir.fail("write into", "", err), pl.unwritable(dir, err)})
 	}
+}
+
+// unwritable is the advice about a directory that cannot be written.
+func (pl *planner) unwritable(dir *folder, err error) string {
+	if err == unix.EROFS {
+		return "nothing was changed; the file system is read-only: remount it writable, or place under another --root"
+	}
+	return fmt.Sprintf("nothing was changed; the directory has owner %s and mode %s, and this runs as user %d",
+		dir.found.owner(), dir.found.mode, pl.caller.uid)
 }
 
 // socketLength warns where the prefix of the root makes a socket's path longer than bind(2) takes.
