@@ -1,0 +1,82 @@
+package cmd
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"seedbed/preseed"
+	"seedbed/preseed/archive"
+)
+
+// bundleCode is the exit code for what one bundle failed of.
+func bundleCode(code archive.Code) int {
+	switch code {
+	case preseed.CodeUnavailable:
+		return exitUnavailable
+	case archive.CodeNoSpace:
+		return exitCantCreate
+	case archive.CodePermission:
+		return exitPermission
+	case archive.CodeInternal:
+		return exitSome
+	}
+	return exitData
+}
+
+// writeBundle writes what happened to one bundle and to each of its images.
+func writeBundle(out *strings.Builder, b *preseed.BundleReport) {
+	fmt.Fprintf(out, "%-11s %s", b.Status, printable(bundleName(b)))
+	if b.Reason != "" {
+		fmt.Fprintf(out, ": %s", printable(b.Reason))
+	}
+	if b.Error != nil {
+		fmt.Fprintf(out, " (%s)", b.Error.Code)
+	}
+	out.WriteByte('\n')
+	if b.Error != nil && b.Error.Hint != "" {
+		fmt.Fprintf(out, "            hint: %s\n", printable(b.Error.Hint))
+	}
+	for _, image := range b.Images {
+		writeImage(out, b.Status, image)
+	}
+}
+
+func bundleName(b *preseed.BundleReport) string {
+	return strings.TrimPrefix(b.Namespace+"/"+filepath.Base(b.Path), "/")
+}
+
+func writeImage(out *strings.Builder, bundle preseed.Status, image *preseed.ImageReport) {
+	name := image.Name
+	if name == "" {
+		name = "unnamed image " + string(image.Digest)
+	}
+	var facts []string
+	if image.Status != bundle {
+		facts = append(facts, string(image.Status))
+	}
+	facts = append(facts, image.Platforms...)
+	if image.Pinned {
+		facts = append(facts, "pinned")
+	}
+	if image.Unpacked {
+		facts = append(facts, "unpacked")
+	}
+	fmt.Fprintf(out, "            %s", printable(name))
+	if len(facts) > 0 {
+		fmt.Fprintf(out, " (%s)", printable(strings.Join(facts, ", ")))
+	}
+	if image.Reason != "" {
+		fmt.Fprintf(out, ": %s", printable(image.Reason))
+	}
+	out.WriteByte('\n')
+}
+
+func reportSummary(r *preseed.Report) string {
+	t := r.Totals
+	done := fmt.Sprintf("%d imported, %d unchanged", t.Imported, t.Unchanged)
+	if r.Mode == preseed.ModeCheck || r.Mode == preseed.ModeVerify {
+		done = fmt.Sprintf("%d ok", t.Unchanged)
+	}
+	return fmt.Sprintf("%d bundles: %s, %d skipped, %d failed", t.Bundles, done, t.Skipped, t.Failed)
+}

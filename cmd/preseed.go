@@ -1,0 +1,334 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"seedbed/preseed"
+	"seedbed/preseed/offline"
+	"seedbed/storage"
+)
+
+func newPreseedCommand(g *globals) *cobra.Command {
+	return newGroup("preseed", "Bring image bundles into containerd",
+		"Bring image bundles, <preseed>/<containerd namespace>/*.tar, into containerd, and say what is in them and in the store.",
+		"  seedbed preseed check ./bundles\n  seedbed preseed import\n  seedbed preseed import --offline",
+		newImportCommand(g), newPreseedCheckCommand(g), newListCommand(g))
+}
+
+// sourceOptions are the flags of every command that reads bundles.
+type sourceOptions struct {
+	*globals
+	preseed.Options
+	requireFile string
+}
+
+func (o *sourceOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVarP(&o.Namespace, "namespace", "n", "", "containerd `namespace` of bundles that are given as files")
+	f.StringVar(&o.Platform, "platform", "", "`platform` that the images must run on (default: the host's)")
+	f.BoolVar(&o.AllPlatforms, "all-platforms", false, "want every platform that an image has")
+	f.IntVar(&o.Jobs, "jobs", 0, "`number` of bundles and blobs that are worked on at once (0: as seedbed thinks best)")
+	f.StringVar(&o.Name, "name", "", "`reference` for the one image that has no name")
+	f.StringArrayVar(&o.Require, "require", nil, "fail unless the image with this `reference` is there (repeatable)")
+	f.StringVar(&o.requireFile, "require-file", "", "`file` of references that must be there, one a line")
+	f.BoolVar(&o.Strict, "strict", false, "warnings fail")
+	f.BoolVar(&o.FailFast, "fail-fast", false, "stop at the first bundle that fails")
+	f.BoolVar(&o.IgnoreMissing, "ignore-missing", false, "a source that does not exist is no error")
+	setEnvironment(f, "namespace", "CONTAINERD_NAMESPACE")
+}
+
+func (o *sourceOptions) check() error {
+	if o.Jobs < 0 {
+		return fmt.Errorf("flag --jobs: found %d: expected no less than 0", o.Jobs)
+	}
+	return nil
+}
+
+// sources returns what args name, or the manifest's preseed directory.
+func (o *sourceOptions) sources(args []string) ([]preseed.Source, error) {
+	if len(args) == 0 {
+		manifest, err := storage.ReadManifest(o.manifest)
+		if err != nil {
+			return nil, err
+		}
+		args = []string{manifest.Tree().System.Preseed.FullPath()}
+	}
+	var sources []preseed.Source
+	for _, arg := range args {
+		source := preseed.Source{Path: arg, Namespace: o.Namespace}
+		if arg == "-" {
+			source.Reader = o.streams.In
+		}
+		sources = append(sources, source)
+	}
+	return sources, nil
+}
+
+func (o *sourceOptions) readRequired() error {
+	if o.requireFile == "" {
+		return nil
+	}
+	data, err := os.ReadFile(o.requireFile)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		if ref := strings.TrimSpace(line); ref != "" && !strings.HasPrefix(ref, "#") {
+			o.Require = append(o.Require, ref)
+		}
+	}
+	return nil
+}
+
+// storeOptions are the flags of every command that works on a store.
+type storeOptions struct {
+	address        string
+	offline        bool
+	containerdRoot string
+	wait           time.Duration
+}
+
+func (o *storeOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVarP(&o.address, "address", "a", "", "containerd's `socket` (default: the manifest's)")
+	f.BoolVar(&o.offline, "offline", false, "work on containerd's root, without a daemon")
+	f.StringVar(&o.containerdRoot, "containerd-root", "", "containerd's root `directory` for --offline (default: the manifest's)")
+	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for containerd (`duration`)")
+	setEnvironment(f, "address", "CONTAINERD_ADDRESS")
+}
+
+func (o *storeOptions) check(f *pflag.FlagSet) error {
+	switch {
+	case o.offline && f.Changed("address"):
+		return errors.New("flags --offline and --address: found both: expected one")
+	case o.containerdRoot != "" && !o.offline:
+		return errors.New("flag --containerd-root: found without --offline")
+	case o.wait < 0:
+		return fmt.Errorf("flag --wait: found %s: expected no less than 0", o.wait)
+	}
+	return nil
+}
+
+type importOptions struct {
+	sourceOptions
+	store storeOptions
+	link  bool
+}
+
+func newImportCommand(g *globals) *cobra.Command {
+	o := &importOptions{sourceOptions: sourceOptions{globals: g}}
+	c := &cobra.Command{
+		Use:   "import [SOURCE…]",
+		Short: "Import bundles into containerd, or into its root without a daemon",
+		Long: `Import brings every bundle of the sources into its containerd namespace. An image
+gets its name only when every blob that its platform needs is in the store with
+the right digest and size. One bad bundle does not stop the others.
+
+A SOURCE is a preseed directory, whose sub-directories are namespaces, or, with
+-n, a bundle file or - for standard input. Without one, system.preseed of the
+manifest is used. With --offline no daemon is needed and none may run.`,
+		Example: `  seedbed preseed import
+  seedbed preseed import ./bundles -a /run/containerd/containerd.sock -o json
+  seedbed preseed import app.tar -n k8s.io
+  seedbed preseed import ./bundles --offline --containerd-root ./image/var/lib/containerd`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.check(c.Flags()); err != nil {
+				return &usageError{command: c.CommandPath(), err: err}
+			}
+			return runImport(c.Context(), o, args)
+		},
+	}
+	o.addFlags(c.Flags())
+	return c
+}
+
+func (o *importOptions) addFlags(f *pflag.FlagSet) {
+	o.sourceOptions.addFlags(f)
+	o.store.addFlags(f)
+	f.StringVar(&o.Snapshotter, "snapshotter", "", "`snapshotter` to unpack with")
+	f.BoolVar(&o.Unpack, "unpack", false, "unpack the images' layers too")
+	f.BoolVar(&o.NoPin, "no-pin", false, "do not pin the images against garbage collection by the kubelet")
+	f.BoolVar(&o.DigestRefs, "digest-refs", false, "also name each image by its digest")
+	f.BoolVar(&o.UnpinMissing, "unpin-missing", false, "unpin the images whose bundle has gone")
+	f.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, write nothing")
+	f.BoolVar(&o.link, "link", false, "offline, OCI layout directories: link blobs instead of copying them")
+	setEnvironment(f, "snapshotter", "CONTAINERD_SNAPSHOTTER")
+}
+
+func (o *importOptions) check(f *pflag.FlagSet) error {
+	if o.link && !o.store.offline {
+		return errors.New("flag --link: found without --offline")
+	}
+	if err := o.store.check(f); err != nil {
+		return err
+	}
+	return o.sourceOptions.check()
+}
+
+func runImport(ctx context.Context, o *importOptions, args []string) error {
+	sources, err := o.sources(args)
+	if err != nil {
+		return err
+	}
+	if err := o.readRequired(); err != nil {
+		return err
+	}
+	notify := notifier{o.globals}
+	notify.Status("waiting for containerd")
+	store, closeStore, err := o.openStore(ctx, o.store)
+	if err != nil {
+		return err
+	}
+	o.Options.Progress = o.progressLines()
+	report, err := preseed.Import(ctx, store, sources, o.Options)
+	if closeErr := closeStore(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	if err := o.writeReport(report); err != nil {
+		return err
+	}
+	if code := reportCode(report); code != exitOK {
+		return codeError(code)
+	}
+	notify.Ready(reportSummary(report))
+	return nil
+}
+
+// openStore opens the store that the flags and the manifest name; the returned
+// function makes what was written durable and closes it.
+func (g *globals) openStore(ctx context.Context, o storeOptions) (*preseed.Store, func() error, error) {
+	if o.offline {
+		return g.openOffline(ctx, o.containerdRoot)
+	}
+	address := o.address
+	if address == "" {
+		manifest, err := storage.ReadManifest(g.manifest)
+		if err != nil {
+			return nil, nil, err
+		}
+		address = manifest.Tree().Ephemeral.Containerd.ClientSocket.FullPath()
+	}
+	client, err := preseed.Connect(ctx, address, o.wait)
+	if err != nil {
+		return nil, nil, err
+	}
+	return preseed.NewStore(client), client.Close, nil
+}
+
+func (g *globals) openOffline(ctx context.Context, root string) (*preseed.Store, func() error, error) {
+	if root == "" {
+		manifest, err := storage.ReadManifest(g.manifest)
+		if err != nil {
+			return nil, nil, err
+		}
+		root = manifest.Tree().Data.Containerd.FullPath()
+	}
+	store, err := offline.Open(ctx, root, offline.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return store.Preseed(), store.Close, nil
+}
+
+func newPreseedCheckCommand(g *globals) *cobra.Command {
+	o := &sourceOptions{globals: g}
+	c := &cobra.Command{
+		Use:   "check [SOURCE…]",
+		Short: "Read bundles and give a verdict per image",
+		Long:  "Check reads every bundle, hashes its blobs and says of each image whether an import would succeed. It needs no containerd and no root.",
+		Example: `  seedbed preseed check ./bundles
+  seedbed preseed check app.tar -n k8s.io -o json`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return &usageError{command: c.CommandPath(), err: err}
+			}
+			return runPreseedCheck(c.Context(), o, args)
+		},
+	}
+	o.addFlags(c.Flags())
+	return c
+}
+
+func runPreseedCheck(ctx context.Context, o *sourceOptions, args []string) error {
+	sources, err := o.sources(args)
+	if err != nil {
+		return err
+	}
+	if err := o.readRequired(); err != nil {
+		return err
+	}
+	o.Options.Progress = o.progressLines()
+	report, err := preseed.Check(ctx, sources, o.Options)
+	if err != nil {
+		return err
+	}
+	if err := o.writeReport(report); err != nil {
+		return err
+	}
+	if code := reportCode(report); code != exitOK {
+		return codeError(code)
+	}
+	return nil
+}
+
+// reportCode is the exit code for a report: what all bundles failed of, where
+// they all failed of one kind, else exitSome.
+func reportCode(report *preseed.Report) int {
+	code := exitOK
+	for _, required := range report.Required {
+		if !required.Present {
+			code = exitSome
+		}
+	}
+	if report.Totals.Failed == 0 {
+		return code
+	}
+	codes := map[int]bool{}
+	for _, bundle := range report.Bundles {
+		if bundle.Error != nil {
+			codes[bundleCode(bundle.Error.Code)] = true
+		}
+	}
+	if codes[exitUnavailable] {
+		return exitUnavailable
+	}
+	if succeeded := report.Totals.Imported + report.Totals.Unchanged; succeeded > 0 || len(codes) != 1 {
+		return exitSome
+	}
+	for only := range codes {
+		return only
+	}
+	return exitSome
+}
+
+func (o *sourceOptions) writeReport(report *preseed.Report) error {
+	if o.json() {
+		return writeJSON(o.streams.Out, report)
+	}
+	return writeReportText(o.streams.Out, report)
+}
+
+func writeReportText(w io.Writer, report *preseed.Report) error {
+	var out strings.Builder
+	for _, bundle := range report.Bundles {
+		writeBundle(&out, bundle)
+	}
+	for _, required := range report.Required {
+		if !required.Present {
+			fmt.Fprintf(&out, "missing     required image %s\n", printable(required.Ref))
+		}
+	}
+	fmt.Fprintln(&out, reportSummary(report))
+	_, err := io.WriteString(w, out.String())
+	return err
+}

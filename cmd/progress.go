@@ -1,0 +1,70 @@
+package cmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"seedbed/preseed"
+)
+
+// progressEvery is the least time between two reports of progress, but for the
+// end of a bundle.
+const progressEvery = time.Second
+
+// progressLines returns what --progress makes of an import's events: lines on
+// standard error, and a status for the service manager. It keeps a start or a
+// stop from timing out while bytes move.
+func (g *globals) progressLines() func(preseed.Event) {
+	if g.quiet || g.progress == "none" {
+		return nil
+	}
+	notify := notifier{g}
+	show := g.plainProgress
+	if g.progress == "json" {
+		show = g.jsonProgress
+	}
+	last := time.Now()
+	return func(e preseed.Event) {
+		if e.Kind == preseed.EventStart || e.Kind != preseed.EventBundle && time.Since(last) < progressEvery {
+			return
+		}
+		last = time.Now()
+		show(e)
+		notify.Status(progressText(e))
+		notify.Extend(30 * time.Second)
+	}
+}
+
+func progressText(e preseed.Event) string {
+	return fmt.Sprintf("%d of %d bundles, %.1f of %.1f MiB", e.BundlesDone, e.Bundles, mebibytes(e.BytesDone), mebibytes(e.Bytes))
+}
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
+
+func (g *globals) plainProgress(e preseed.Event) {
+	if e.Kind == preseed.EventBundle {
+		g.log.Debug("bundle done", "bundle", e.Bundle, "namespace", e.Namespace, "status", e.Status, "reason", e.Reason)
+		return
+	}
+	g.log.Info(progressText(e))
+}
+
+// progressLine is one line of --progress json.
+type progressLine struct {
+	Event       preseed.EventKind `json:"event"`
+	Bundle      string            `json:"bundle,omitempty"`
+	Namespace   string            `json:"namespace,omitempty"`
+	Status      preseed.Status    `json:"status,omitempty"`
+	BundlesDone int               `json:"bundles_done"`
+	Bundles     int               `json:"bundles"`
+	BytesDone   int64             `json:"bytes_done"`
+	Bytes       int64             `json:"bytes"`
+}
+
+func (g *globals) jsonProgress(e preseed.Event) {
+	_ = json.NewEncoder(g.streams.Err).Encode(progressLine{
+		Event: e.Kind, Bundle: e.Bundle, Namespace: e.Namespace, Status: e.Status,
+		BundlesDone: e.BundlesDone, Bundles: e.Bundles, BytesDone: e.BytesDone, Bytes: e.Bytes,
+	})
+}

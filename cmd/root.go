@@ -1,0 +1,231 @@
+// Package cmd is seedbed's command line: flags, wiring and words. Every command reads
+// the manifest if it needs it, turns it and its flags into the Options of one
+// library call, and reports what came out of it in text or as one JSON document.
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"seedbed/storage"
+)
+
+// Streams are the three standard streams of a run.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Main runs the command line args (without the program's name) and returns the
+// exit code, one of the table in exit.go. TERM and INT end the work through the
+// context; a closed standard output neither ends it nor makes it fail.
+func Main(args []string) int {
+	ignoreBrokenPipes()
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	return run(ctx, args, Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+}
+
+// ignoreBrokenPipes turns a write to a closed pipe into EPIPE (os/signal,
+// "SIGPIPE"). Unlike signal.Ignore it is not inherited by child processes.
+func ignoreBrokenPipes() {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+}
+
+func run(ctx context.Context, args []string, streams Streams) int {
+	streams.Out = &pipeWriter{w: streams.Out}
+	g := &globals{streams: streams}
+	root := newRootCommand(g)
+	root.SetArgs(args)
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if asks(args, "json") {
+		g.output = "json"
+	}
+	g.reportError(err)
+	return exitCode(err)
+}
+
+// globals are the flags that every command has, and what is made of them.
+type globals struct {
+	streams   Streams
+	log       *slog.Logger
+	root      string
+	manifest  string
+	output    string
+	progress  string
+	logLevel  string
+	logFormat string
+	quiet     bool
+}
+
+func newRootCommand(g *globals) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "seedbed",
+		Short: "Place a node's tree, run containerd on it, preseed its images",
+		Long: `seedbed prepares a node before anything else runs on it: it lays down the
+node's directory tree, runs containerd on that tree, and brings the node's
+container images into containerd without a network.`,
+		Example: `  seedbed storage place
+  seedbed containerd run
+  seedbed preseed import`,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              runGroup,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return g.prepare(c) },
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &usageError{command: c.CommandPath(), err: err}
+	})
+	root.CompletionOptions.HiddenDefaultCmd = false
+	g.addFlags(root.PersistentFlags())
+	root.AddCommand(
+		newStorageCommand(g), newContainerdCommand(g), newPreseedCommand(g),
+		newLogsCommand(g), newUnitsCommand(g), newVersionCommand(g), newManCommand(g),
+	)
+	return root
+}
+
+// newGroup returns a command that only holds others: alone it prints its help,
+// with an unknown word it is a usage error.
+func newGroup(use, short, long, example string, children ...*cobra.Command) *cobra.Command {
+	group := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example,
+		Args: cobra.ArbitraryArgs, RunE: runGroup,
+	}
+	group.AddCommand(children...)
+	return group
+}
+
+func runGroup(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	return &usageError{
+		command: c.CommandPath(),
+		err:     fmt.Errorf("unknown command %q", args[0]),
+		similar: similarCommands(c, args[0]),
+	}
+}
+
+// similarCommands are the commands below c that word may have meant: at most
+// two letters away.
+func similarCommands(c *cobra.Command, word string) []string {
+	c.SuggestionsMinimumDistance = 2
+	return c.SuggestionsFor(word)
+}
+
+func (g *globals) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&g.root, "root", "/", "`directory` that the tree is placed under")
+	f.StringVar(&g.manifest, "manifest", "", "manifest `file` (default <root>/run/seedbed/manifest.json)")
+	f.StringVarP(&g.output, "output", "o", "text", "result as `text|json`")
+	f.StringVar(&g.progress, "progress", "auto", "progress as `auto|plain|json|none`")
+	f.StringVar(&g.logLevel, "log-level", "info", "least level that is logged: `debug|info|warn|error`")
+	f.StringVar(&g.logFormat, "log-format", "auto", "log as `auto|text|json|journal`")
+	f.BoolVarP(&g.quiet, "quiet", "q", false, "results only: no log below error, no progress")
+	for flag, name := range map[string]string{
+		"root": "SEEDBED_ROOT", "manifest": "SEEDBED_MANIFEST", "output": "SEEDBED_OUTPUT",
+		"progress": "SEEDBED_PROGRESS", "log-level": "SEEDBED_LOG_LEVEL", "log-format": "SEEDBED_LOG_FORMAT",
+	} {
+		setEnvironment(f, flag, name)
+	}
+}
+
+// prepare completes the global flags once they are parsed.
+func (g *globals) prepare(c *cobra.Command) error {
+	if err := bindEnvironment(c.Flags()); err != nil {
+		return &usageError{command: c.CommandPath(), err: err}
+	}
+	for flag, allowed := range map[string][]string{
+		"output":     {"text", "json"},
+		"progress":   {"auto", "plain", "json", "none"},
+		"log-level":  {"debug", "info", "warn", "error"},
+		"log-format": {"auto", "text", "json", "journal"},
+	} {
+		value := c.Flags().Lookup(flag).Value.String()
+		if !slices.Contains(allowed, value) {
+			return &usageError{command: c.CommandPath(), err: fmt.Errorf("flag --%s: found %q: expected %s", flag, value, strings.Join(allowed, "|"))}
+		}
+	}
+	g.log = slog.New(newLogHandler(g.streams.Err, g))
+	root, err := storage.CleanRoot(g.root)
+	if err != nil {
+		return err
+	}
+	g.root = root
+	if g.manifest == "" {
+		g.manifest = storage.DefaultManifest(root)
+	}
+	return nil
+}
+
+func (g *globals) json() bool { return g.output == "json" }
+
+const environmentAnnotation = "seedbed_environment"
+
+// setEnvironment names the environment variable that a flag's value is taken
+// from when the flag is not given.
+func setEnvironment(f *pflag.FlagSet, flag, name string) {
+	known := f.Lookup(flag)
+	known.Usage += " (environment: " + name + ")"
+	known.Annotations = map[string][]string{environmentAnnotation: {name}}
+}
+
+func bindEnvironment(f *pflag.FlagSet) error {
+	var errs []error
+	f.VisitAll(func(flag *pflag.Flag) {
+		names := flag.Annotations[environmentAnnotation]
+		if len(names) == 0 || flag.Changed {
+			return
+		}
+		if value := os.Getenv(names[0]); value != "" {
+			if err := f.Set(flag.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("environment variable %s: %w", names[0], err))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// asks reports whether args ask for an output format, also when they could not
+// be parsed to their end.
+func asks(args []string, format string) bool {
+	for i, arg := range args {
+		switch arg {
+		case "-o" + format, "-o=" + format, "--output=" + format:
+			return true
+		case "-o", "--output":
+			if i+1 < len(args) && args[i+1] == format {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// arguments makes a usage error of what one of cobra's checks finds.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return &usageError{command: c.CommandPath(), err: err}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,348 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"seedbed/storage"
+)
+
+func newStorageCommand(g *globals) *cobra.Command {
+	return newGroup("storage", "Place the node's tree and tell what is there",
+		"Place the node's tree under --root, compare what is there with the manifest of it, and draw it.",
+		"  seedbed storage place --root ./image\n  seedbed storage check\n  seedbed storage path ephemeral.containerd.client_socket",
+		newPlaceCommand(g), newStorageCheckCommand(g), newShowCommand(g), newLayoutCommand(g), newPathCommand(g))
+}
+
+// readLayout takes the name of a built-in layout or the path of a file.
+func readLayout(name string) (*storage.Layout, error) {
+	if slices.Contains(storage.BuiltinNames(), name) {
+		return storage.Builtin(name)
+	}
+	return storage.ReadLayout(name)
+}
+
+type placeOptions struct {
+	*globals
+	layout   string
+	dryRun   bool
+	mounts   string
+	waitLock time.Duration
+}
+
+func newPlaceCommand(g *globals) *cobra.Command {
+	o := &placeOptions{globals: g}
+	c := &cobra.Command{
+		Use:   "place",
+		Short: "Place the tree and write the manifest",
+		Long: `Place puts the layout's directories and FIFOs under the root with the owners and
+modes that it declares, whatever the umask is, and writes the manifest once
+everything is there. Sockets and files are reserved: the programs that own them
+make them. What is there is never overwritten, emptied or removed; where
+something of another kind stands in the way, nothing at all is done.`,
+		Example: `  seedbed storage place
+  seedbed storage place --root ./image --layout fhs
+  seedbed storage place --dry-run -o json`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return &usageError{command: c.CommandPath(), err: err}
+			}
+			return runPlace(c.Context(), o)
+		},
+	}
+	o.addFlags(c.Flags())
+	return c
+}
+
+func (o *placeOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.layout, "layout", "node", "layout to place: `node|fhs|FILE`")
+	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, write nothing")
+	f.StringVar(&o.mounts, "mounts", "", "mount policies: `apply|ignore` (default: apply for the root /, ignore for another)")
+	f.DurationVar(&o.waitLock, "wait-lock", 0, "how long to wait for another `place` of this root (`duration`)")
+}
+
+func (o *placeOptions) check() error {
+	if _, ok := mountModes[o.mounts]; !ok {
+		return fmt.Errorf("flag --mounts: found %q: expected apply|ignore", o.mounts)
+	}
+	if o.waitLock < 0 {
+		return fmt.Errorf("flag --wait-lock: found %s: expected no less than 0", o.waitLock)
+	}
+	return nil
+}
+
+var mountModes = map[string]storage.MountMode{
+	"": storage.MountsAuto, "apply": storage.MountsApply, "ignore": storage.MountsIgnore,
+}
+
+func runPlace(ctx context.Context, o *placeOptions) error {
+	layout, err := readLayout(o.layout)
+	if err != nil {
+		return err
+	}
+	options := storage.PlaceOptions{
+		Root: o.root, Manifest: o.manifest, Mounts: mountModes[o.mounts], WaitLock: o.waitLock,
+	}
+	if o.dryRun {
+		plan, err := storage.NewPlan(ctx, layout, options)
+		return errors.Join(o.report(plan, err), err)
+	}
+	result, err := storage.Place(ctx, layout, options)
+	if result == nil {
+		return err
+	}
+	if err := errors.Join(o.report(result.Plan, err), err); err != nil {
+		return err
+	}
+	notifier{o.globals}.Ready(placeSummary(o, result.Plan))
+	return nil
+}
+
+// placeReport is the document of `storage place -o json`.
+type placeReport struct {
+	Schema    string         `json:"schema"`
+	Root      string         `json:"root"`
+	Manifest  string         `json:"manifest"`
+	DryRun    bool           `json:"dry_run,omitempty"`
+	Changed   int            `json:"changed"`
+	Unchanged int            `json:"unchanged"`
+	Steps     []storage.Step `json:"steps"`
+	Warnings  []string       `json:"warnings,omitempty"`
+	Error     string         `json:"error,omitempty"`
+	Hint      string         `json:"hint,omitempty"`
+}
+
+func (o *placeOptions) report(plan *storage.Plan, failure error) error {
+	if plan == nil {
+		return nil
+	}
+	for _, warning := range plan.Warnings {
+		o.log.Warn(warning)
+	}
+	if !o.json() {
+		return writePlan(o, plan, failure)
+	}
+	document := placeReport{
+		Schema: "seedbed.storage.report/v1", Root: o.root, Manifest: o.manifest, DryRun: o.dryRun,
+		Changed: plan.Changed(), Unchanged: len(plan.Steps) - plan.Changed(),
+		Steps: plan.Steps, Warnings: plan.Warnings,
+	}
+	if failure != nil {
+		document.Error, document.Hint = failure.Error(), hint(failure)
+	}
+	return writeJSON(o.streams.Out, document)
+}
+
+// writePlan says what was done, or would be done. After a failure the error says
+// what there is to say, and a plan that was not carried out is not shown.
+func writePlan(o *placeOptions, plan *storage.Plan, failure error) error {
+	if failure != nil && !o.dryRun {
+		return nil
+	}
+	for _, step := range plan.Steps {
+		if step.Action != storage.ActionKeep && step.Action != storage.ActionReserve {
+			fmt.Fprintln(o.streams.Out, stepLine(step))
+		}
+	}
+	if failure != nil {
+		return nil
+	}
+	_, err := fmt.Fprintln(o.streams.Out, placeSummary(o, plan))
+	return err
+}
+
+func stepLine(s storage.Step) string {
+	line := fmt.Sprintf("%-8s %s (%s)", s.Action, printable(s.Path), s.Kind)
+	switch {
+	case s.From != "" && s.To != "":
+		line += fmt.Sprintf(": %s -> %s", s.From, s.To)
+	case s.To != "":
+		line += ": " + s.To
+	}
+	return line
+}
+
+func placeSummary(o *placeOptions, plan *storage.Plan) string {
+	verb := "placed"
+	if o.dryRun {
+		verb = "would place"
+	}
+	return fmt.Sprintf("%s %d nodes under %s: %d changed, %d unchanged", verb, declared(plan), printable(o.root), plan.Changed(), len(plan.Steps)-plan.Changed())
+}
+
+// declared counts the steps of the layout's nodes; parents that no node
+// describes and orphans have steps too.
+func declared(plan *storage.Plan) int {
+	n := 0
+	for _, step := range plan.Steps {
+		if step.ID != "" && step.Action != storage.ActionOrphan {
+			n++
+		}
+	}
+	return n
+}
+
+func newStorageCheckCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Compare what is there with the manifest",
+		Long:  "Check compares every node of the manifest with what is there and names each drift. It changes nothing.",
+		Example: `  seedbed storage check
+  seedbed storage check --root ./image -o json`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return runStorageCheck(c.Context(), g) },
+	}
+}
+
+// checkReport is the document of `storage check -o json`.
+type checkReport struct {
+	Schema string          `json:"schema"`
+	Root   string          `json:"root"`
+	Nodes  int             `json:"nodes"`
+	Drift  []storage.Drift `json:"drift"`
+}
+
+func runStorageCheck(ctx context.Context, g *globals) error {
+	manifest, err := storage.ReadManifest(g.manifest)
+	if err != nil {
+		return err
+	}
+	drifts, err := storage.Check(ctx, manifest)
+	if err != nil {
+		return err
+	}
+	if err := writeDrift(g, manifest, drifts); err != nil {
+		return err
+	}
+	if len(drifts) > 0 {
+		return codeError(exitSome)
+	}
+	return nil
+}
+
+func writeDrift(g *globals, manifest *storage.Manifest, drifts []storage.Drift) error {
+	if g.json() {
+		return writeJSON(g.streams.Out, checkReport{
+			Schema: "seedbed.storage.check/v1", Root: manifest.Root, Nodes: len(manifest.Nodes),
+			Drift: append([]storage.Drift{}, drifts...),
+		})
+	}
+	for _, d := range drifts {
+		fmt.Fprintf(g.streams.Out, "drift    %s (%s): found %s, expected %s\n", printable(d.Path), d.ID, d.Got, d.Want)
+	}
+	_, err := fmt.Fprintf(g.streams.Out, "checked %d nodes under %s: %d drifted\n", len(manifest.Nodes), printable(manifest.Root), len(drifts))
+	return err
+}
+
+type showOptions struct {
+	*globals
+	layout  string
+	builtin string
+}
+
+func newShowCommand(g *globals) *cobra.Command {
+	o := &showOptions{globals: g}
+	c := &cobra.Command{
+		Use:   "show",
+		Short: "Draw the tree",
+		Long:  "Show draws the tree of the manifest, or of a layout: what each node is, its mode and its state. With -o json it prints the document itself.",
+		Example: `  seedbed storage show
+  seedbed storage show --builtin
+  seedbed storage show --layout my.json -o json`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error { return runShow(o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.layout, "layout", "", "show this layout: `node|fhs|FILE`")
+	f.StringVar(&o.builtin, "builtin", "", "show a built-in layout: `node|fhs`")
+	f.Lookup("builtin").NoOptDefVal = "node"
+	c.MarkFlagsMutuallyExclusive("layout", "builtin")
+	return c
+}
+
+func runShow(o *showOptions) error {
+	var (
+		document any
+		nodes    []storage.Node
+	)
+	switch {
+	case o.layout != "" || o.builtin != "":
+		layout, err := o.readLayout()
+		if err != nil {
+			return err
+		}
+		document, nodes = layout, layout.Nodes
+	default:
+		manifest, err := storage.ReadManifest(o.manifest)
+		if err != nil {
+			return err
+		}
+		document, nodes = manifest, manifest.Nodes
+	}
+	if o.json() {
+		return writeJSON(o.streams.Out, document)
+	}
+	return drawTree(o.streams.Out, nodes)
+}
+
+func (o *showOptions) readLayout() (*storage.Layout, error) {
+	if o.builtin != "" {
+		return storage.Builtin(o.builtin)
+	}
+	return readLayout(o.layout)
+}
+
+func newLayoutCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:       "layout [node|fhs]",
+		Short:     "Print a built-in layout as JSON",
+		Long:      "Layout prints a built-in layout as JSON, to be edited and placed with `storage place --layout FILE`.",
+		Example:   "  seedbed storage layout > my.json\n  seedbed storage layout fhs",
+		Args:      arguments(cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs)),
+		ValidArgs: storage.BuiltinNames(),
+		RunE: func(_ *cobra.Command, args []string) error {
+			layout, err := storage.Builtin(append(args, "node")[0])
+			if err != nil {
+				return err
+			}
+			return writeJSON(g.streams.Out, layout)
+		},
+	}
+}
+
+func newPathCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:     "path ID",
+		Short:   "Print one node's full path",
+		Long:    "Path prints the full path of the node with that id in the manifest, for use in scripts.",
+		Example: "  ctr -a \"$(seedbed storage path ephemeral.containerd.client_socket)\" images list",
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			manifest, err := storage.ReadManifest(g.manifest)
+			if err != nil {
+				return err
+			}
+			path, err := manifest.FullPath(args[0])
+			if err != nil {
+				return err
+			}
+			return writePath(g, args[0], path)
+		},
+	}
+}
+
+func writePath(g *globals, id, path string) error {
+	if g.json() {
+		return writeJSON(g.streams.Out, map[string]string{"id": id, "path": path})
+	}
+	_, err := io.WriteString(g.streams.Out, path+"\n")
+	return err
+}

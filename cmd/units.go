@@ -1,0 +1,118 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"seedbed/units"
+)
+
+func newUnitsCommand(g *globals) *cobra.Command {
+	return newGroup("units", "Show, install and check the systemd units",
+		"Show, install and check the systemd units that run seedbed's jobs in order.",
+		"  seedbed units install --enable\n  seedbed units check",
+		newUnitsShowCommand(g), newUnitsInstallCommand(g), newUnitsCheckCommand(g))
+}
+
+func newUnitsShowCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:       "show [NAME…]",
+		Short:     "Print the units",
+		Long:      "Show prints the named units, or all of them, as they would be installed.",
+		Example:   "  seedbed units show\n  seedbed units show seedbed-containerd.service",
+		Args:      arguments(cobra.OnlyValidArgs),
+		ValidArgs: units.Names(),
+		RunE:      func(_ *cobra.Command, args []string) error { return runUnitsShow(g, args) },
+	}
+}
+
+// unitParams are the paths that go into the units.
+func (g *globals) unitParams() units.Params {
+	return units.Params{Binary: units.FindBinary(g.root)}
+}
+
+func runUnitsShow(g *globals, names []string) error {
+	if len(names) == 0 {
+		names = units.Names()
+	}
+	texts := map[string]string{}
+	for i, name := range names {
+		text, err := units.Render(name, g.unitParams())
+		if err != nil {
+			return err
+		}
+		texts[name] = string(text)
+		if !g.json() {
+			fmt.Fprintf(g.streams.Out, "%s# %s\n%s", strings.Repeat("\n", min(i, 1)), name, text)
+		}
+	}
+	if g.json() {
+		return writeJSON(g.streams.Out, map[string]any{"schema": "seedbed.units/v1", "units": texts})
+	}
+	return nil
+}
+
+func newUnitsInstallCommand(g *globals) *cobra.Command {
+	var enable bool
+	c := &cobra.Command{
+		Use:   "install",
+		Short: "Install the units",
+		Long: `Install writes the units under --root. With --enable they start at the next boot.
+A second run writes only what differs.`,
+		Example: "  seedbed units install --enable\n  seedbed units install --root ./image --enable",
+		Args:    arguments(cobra.NoArgs),
+		RunE:    func(*cobra.Command, []string) error { return runUnitsInstall(g, enable) },
+	}
+	c.Flags().BoolVar(&enable, "enable", false, "start the units at the next boot")
+	return c
+}
+
+func runUnitsInstall(g *globals, enable bool) error {
+	changed, err := units.Install(g.root, g.unitParams(), enable)
+	if err != nil {
+		return err
+	}
+	if g.json() {
+		return writeJSON(g.streams.Out, map[string]any{"schema": "seedbed.units.install/v1", "changed": append([]string{}, changed...)})
+	}
+	for _, path := range changed {
+		fmt.Fprintf(g.streams.Out, "written  %s\n", path)
+	}
+	fmt.Fprintf(g.streams.Out, "installed %d units under %s: %d changed\n", len(units.Names()), g.root, len(changed))
+	if len(changed) > 0 && g.root == "/" && runsSystemd() {
+		g.log.Info("hint: run `systemctl daemon-reload`")
+	}
+	return nil
+}
+
+// runsSystemd reports whether systemd is the service manager (sd_booted(3)).
+func runsSystemd() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
+
+func newUnitsCheckCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:     "check",
+		Short:   "Verify the units with systemd-analyze",
+		Long:    "Check runs systemd-analyze verify over the units as they would be installed; anything it says is a failure.",
+		Example: "  seedbed units check",
+		Args:    arguments(cobra.NoArgs),
+		RunE:    func(c *cobra.Command, _ []string) error { return runUnitsCheck(c.Context(), g) },
+	}
+}
+
+func runUnitsCheck(ctx context.Context, g *globals) error {
+	if err := units.Check(ctx, g.unitParams()); err != nil {
+		return err
+	}
+	if g.json() {
+		return writeJSON(g.streams.Out, map[string]any{"schema": "seedbed.units.check/v1", "ok": true})
+	}
+	_, err := fmt.Fprintf(g.streams.Out, "checked %d units: systemd-analyze has no complaint\n", len(units.Names()))
+	return err
+}
