@@ -26,19 +26,28 @@ func (e *NotFIFO) Hint() string {
 	return "move it away; the FIFO is made in its place at the next start"
 }
 
-// Open opens the FIFO at path for a [Pump] and for as long as the returned file
-// is open keeps it alive: it is opened for reading and writing (fifo(7)), so that
-// opening waits for no writer, writers never wait for a reader, and the end of
-// one writer is no end of file. A symbolic link is not followed and nothing is
-// created or truncated; what is no FIFO is a *[NotFIFO], other errors are an
-// *[fs.PathError].
-func Open(path string) (*os.File, error) {
+// CheckFIFO returns nil if there is a FIFO at path, *[NotFIFO] if there is something
+// else, and an *[fs.PathError] otherwise. It does not open it: that would wake
+// up writers that wait for a reader, only for them to lose it again.
+func CheckFIFO(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if info.Mode().Type() != fs.ModeNamedPipe {
-		return nil, &NotFIFO{path, kind(info.Mode())}
+		return &NotFIFO{path, kind(info.Mode())}
+	}
+	return nil
+}
+
+// Open opens the FIFO at path for a [Pump]. It is opened for reading and writing
+// (fifo(7)), so that opening waits for no writer, no writer waits for a reader, and
+// the end of one writer is no end of file. A symbolic link is not followed and
+// nothing is created or truncated; what is no FIFO is a *[NotFIFO], other errors
+// are an *[fs.PathError].
+func Open(path string) (*os.File, error) {
+	if err := CheckFIFO(path); err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ELOOP) {

@@ -147,23 +147,24 @@ func checkFIFO(o Options) error {
 	if err := checkDir(filepath.Dir(o.RunscFIFO), "runsc's log"); err != nil {
 		return err
 	}
-	f, err := logpump.Open(o.RunscFIFO)
+	err := logpump.CheckFIFO(o.RunscFIFO)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	return err
 }
 
 // missingShims looks where containerd will look: in the PATH of the child, and
 // beside containerd itself.
 func missingShims(c *configFile, o Options) []error {
 	path := childPath(o)
+	self := o.Binary.Path
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
+	}
 	var errs []error
 	for _, shim := range c.shims() {
-		dirs := append(filepath.SplitList(path), filepath.Dir(o.Binary.Path))
+		dirs := append(filepath.SplitList(path), filepath.Dir(self))
 		if filepath.IsAbs(shim.program) {
 			dirs = []string{filepath.Dir(shim.program)}
 		}
