@@ -44,7 +44,7 @@ type Options struct {
 	Ready func()
 	// Status is called with what Run is doing, in a few words.
 	Status func(string)
-	// Stopping is called once, when the end of the context is being carried out.
+	// Stopping is called once, when the child is about to be sent TERM.
 	Stopping func()
 }
 
