@@ -62,6 +62,7 @@ func exitCode(err error) int {
 		document  *storage.BadDocument
 		unknown   *storage.UnknownNode
 		notFIFO   *logpump.NotFIFO
+		undone    *storage.Interrupted
 		preflight *daemon.PreflightError
 	)
 	switch {
@@ -79,7 +80,7 @@ func exitCode(err error) int {
 		return exitTryAgain
 	case errors.Is(err, fs.ErrPermission):
 		return exitPermission
-	case errors.As(err, &conflict), errors.As(err, &notFIFO), cannotCreate(err):
+	case errors.As(err, &conflict), errors.As(err, &undone), errors.As(err, &notFIFO), cannotCreate(err):
 		return exitCantCreate
 	case errors.Is(err, preseed.ErrUnavailable):
 		return exitUnavailable
