@@ -421,10 +421,15 @@ func (n *node) kill() {
 // daemons returns the ids of the machine's processes that run under the name containerd.
 func (n *node) daemons() []string {
 	n.t.Helper()
+	names, err := filepath.Glob(n.Path("/proc/[0-9]*/comm"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
 	var ids []string
-	for line := range strings.Lines(n.Run("ps", "-e", "-o", "pid=,comm=")) {
-		if fields := strings.Fields(line); len(fields) == 2 && fields[1] == "containerd" {
-			ids = append(ids, fields[0])
+	for _, file := range names {
+		name, err := os.ReadFile(file) // an error: the process has ended meanwhile
+		if err == nil && strings.TrimSpace(string(name)) == "containerd" {
+			ids = append(ids, filepath.Base(filepath.Dir(file)))
 		}
 	}
 	return ids
