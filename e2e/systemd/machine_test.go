@@ -1,6 +1,7 @@
 package systemd_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,7 +85,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 // traces lists this process's machines' cgroups and the mounts below the temporary directory.
 func traces(t *testing.T) []string {
 	t.Helper()
-	cgroups, err := filepath.Glob("/sys/fs/cgroup/*/seedbed-e2e-*")
+	cgroups, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/seedbed-e2e-%d-*", os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}
