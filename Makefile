@@ -4,6 +4,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help build test check bench demo e2e fuzz docs install
 
+# The same flags everywhere, so that containerd is compiled once.
+export CGO_ENABLED := 0
+export GOFLAGS := $(shell go env GOFLAGS) -trimpath
+
 TOOL := go tool -modfile=e2e/tools/tools.mod
 PREFIX ?= /usr/local
 
@@ -11,7 +15,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 build: ## build bin/seedbed, static
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/seedbed .
+	go build -ldflags='-s -w' -o bin/seedbed .
 
 test: ## set up what the tests need, run them all (as root: e2e too)
 	e2e/setup.sh && $(TOOL) gotestsum --format=pkgname-and-test-fails -- -timeout=20m ./...

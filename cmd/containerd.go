@@ -2,7 +2,9 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -189,7 +191,7 @@ func (o *runOptions) configuration(manifest *storage.Manifest) (configuration, e
 			continue
 		}
 		data, err := daemon.ReadConfig(path)
-		if err == nil || path == o.config || !os.IsNotExist(err) {
+		if err == nil || path == o.config || !errors.Is(err, fs.ErrNotExist) {
 			return configuration{Path: path, Containerd: data}, err
 		}
 	}

@@ -54,38 +54,42 @@ func (codeError) Error() string { return "" }
 // exitCode is the one table from errors to exit codes.
 func exitCode(err error) int {
 	var (
-		code      codeError
-		exited    *daemon.ExitError
-		usage     *usageError
-		conflict  *storage.Conflict
-		invalid   *storage.ValidationError
-		document  *storage.BadDocument
-		unknown   *storage.UnknownNode
-		notFIFO   *logpump.NotFIFO
-		undone    *storage.Interrupted
-		preflight *daemon.PreflightError
+		code     codeError
+		exited   *daemon.ExitError
+		usage    *usageError
+		conflict *storage.Conflict
+		invalid  *storage.ValidationError
+		document *storage.BadDocument
+		unknown  *storage.UnknownNode
+		notFIFO  *logpump.NotFIFO
+		undone   *storage.Interrupted
+		binary   *daemon.BinaryError
+		config   *daemon.ConfigError
+		inUse    *daemon.InUse
+		missing  *daemon.MissingDir
+		socket   *daemon.SocketError
 	)
 	switch {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, &exited):
 		return exited.ExitCode()
+	case errors.As(err, &binary):
+		return binary.ExitCode()
 	case errors.As(err, &usage), errors.As(err, &unknown):
 		return exitUsage
-	case errors.As(err, &invalid), errors.As(err, &document):
+	case errors.As(err, &invalid), errors.As(err, &document), errors.As(err, &config):
 		return exitData
-	case errors.Is(err, storage.ErrNoManifest), errors.Is(err, storage.ErrUntrusted):
+	case errors.Is(err, storage.ErrNoManifest), errors.Is(err, storage.ErrUntrusted), errors.As(err, &missing):
 		return exitConfig
-	case errors.Is(err, storage.ErrLocked), errors.Is(err, offline.ErrInUse), errors.Is(err, daemon.ErrStartTimeout):
+	case errors.Is(err, storage.ErrLocked), errors.Is(err, offline.ErrInUse), errors.Is(err, daemon.ErrStartTimeout), errors.As(err, &inUse):
 		return exitTryAgain
 	case errors.Is(err, fs.ErrPermission):
 		return exitPermission
-	case errors.As(err, &conflict), errors.As(err, &undone), errors.As(err, &notFIFO), cannotCreate(err):
+	case errors.As(err, &conflict), errors.As(err, &undone), errors.As(err, &notFIFO), errors.As(err, &socket), cannotCreate(err):
 		return exitCantCreate
 	case errors.Is(err, preseed.ErrUnavailable):
 		return exitUnavailable
-	case errors.As(err, &preflight):
-		return exitData
 	}
 	return exitSome
 }

@@ -2,12 +2,15 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"seedbed/storage"
 	"seedbed/units"
 )
 
@@ -30,18 +33,46 @@ func newUnitsShowCommand(g *globals) *cobra.Command {
 	}
 }
 
-// unitParams are the paths that go into the units.
-func (g *globals) unitParams() units.Params {
-	return units.Params{Binary: units.FindBinary(g.root)}
+// unitParams are the binary, the layout and the paths that go into the units:
+// those of the manifest, or of the layout node where nothing is placed yet. A
+// manifest that is there and cannot be read is an error.
+func (g *globals) unitParams() (units.Params, error) {
+	params := units.Params{Binary: units.FindBinary(g.root)}
+	manifest, err := storage.ReadManifest(g.manifest)
+	if errors.Is(err, storage.ErrNoManifest) {
+		return params, nil
+	}
+	if err != nil {
+		return params, err
+	}
+	params.Layout = manifest.Layout
+	for id, path := range map[string]*string{
+		"data.containerd":                      &params.ContainerdRoot,
+		"ephemeral.containerd":                 &params.ContainerdState,
+		"ephemeral.containerd.runsc_logs_fifo": &params.RunscLogsFIFO,
+		"ephemeral.containerd.tmp":             &params.Temp,
+		"system.preseed":                       &params.Preseed,
+	} {
+		i := slices.IndexFunc(manifest.Nodes, func(n storage.Node) bool { return n.ID == id })
+		if i < 0 {
+			return params, &storage.UnknownNode{ID: id}
+		}
+		*path = manifest.Nodes[i].Path
+	}
+	return params, nil
 }
 
 func runUnitsShow(g *globals, names []string) error {
 	if len(names) == 0 {
 		names = units.Names()
 	}
+	params, err := g.unitParams()
+	if err != nil {
+		return err
+	}
 	texts := map[string]string{}
 	for i, name := range names {
-		text, err := units.Render(name, g.unitParams())
+		text, err := units.Render(name, params)
 		if err != nil {
 			return err
 		}
@@ -72,7 +103,11 @@ A second run writes only what differs.`,
 }
 
 func runUnitsInstall(g *globals, enable bool) error {
-	changed, err := units.Install(g.root, g.unitParams(), enable)
+	params, err := g.unitParams()
+	if err != nil {
+		return err
+	}
+	changed, err := units.Install(g.root, params, enable)
 	if err != nil {
 		return err
 	}
@@ -107,12 +142,16 @@ func newUnitsCheckCommand(g *globals) *cobra.Command {
 }
 
 func runUnitsCheck(ctx context.Context, g *globals) error {
-	if err := units.Check(ctx, g.unitParams()); err != nil {
+	params, err := g.unitParams()
+	if err != nil {
+		return err
+	}
+	if err := units.Check(ctx, params); err != nil {
 		return err
 	}
 	if g.json() {
 		return writeJSON(g.streams.Out, map[string]any{"schema": "seedbed.units.check/v1", "ok": true})
 	}
-	_, err := fmt.Fprintf(g.streams.Out, "checked %d units: systemd-analyze has no complaint\n", len(units.Names()))
+	_, err = fmt.Fprintf(g.streams.Out, "checked %d units: systemd-analyze has no complaint\n", len(units.Names()))
 	return err
 }

@@ -8,7 +8,7 @@ say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; "$@"; }
 [[ -t 1 ]] || say() { printf '\n$ %s\n' "$*"; "$@"; }
 
 echo "Building bin/seedbed (the first build takes some minutes: containerd is in it) …"
-CGO_ENABLED=0 go build -o bin/seedbed .
+CGO_ENABLED=0 go build -ldflags='-s -w' -o bin/seedbed .
 seedbed=(bin/seedbed --root "$root")
 rm -rf "$root"
 

@@ -9,6 +9,7 @@ need go golang
 need git git
 need runc runc
 need systemd-analyze systemd
+need dbus-daemon dbus
 need strace strace
 need nsenter util-linux
 need mkfs.xfs xfsprogs

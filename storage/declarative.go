@@ -87,6 +87,8 @@ type Node struct {
 	Secret bool `json:"secret,omitempty"`
 	// Host marks a node that belongs to the host: made when it is absent, never changed when something is there.
 	Host bool `json:"host,omitempty"`
+	// Tighten lets the program that uses a directory take permissions away: a tighter mode is kept and is no drift.
+	Tighten bool `json:"tighten,omitempty"`
 	// When is empty or "image": the node is made only when the root is not /.
 	When string `json:"when,omitempty"`
 	// State is present, reserved or absent; a layout has none.

@@ -204,6 +204,7 @@ func (e element) node() (Node, error) {
 		Creator: e.tag.Get("creator"),
 		Secret:  e.tag.Get("secret") == "true",
 		Host:    e.tag.Get("host") == "true",
+		Tighten: e.tag.Get("tighten") == "true",
 		When:    e.tag.Get("when"),
 	}
 	switch {

@@ -319,6 +319,8 @@ func (pl *planner) differences(n *Node, s Step) {
 
 func (pl *planner) wantedMode(n *Node, s Step) Mode {
 	switch {
+	case n.Tighten:
+		return s.found.mode & n.Mode
 	case n.Kind.made():
 		return n.Mode
 	case n.Kind == KindFile && s.found.mode&^n.Mode != 0 && s.found.links > 1:

@@ -79,8 +79,8 @@ type EFIMetropolisDirectory struct {
 // DataDirectory is what persists.
 type DataDirectory struct {
 	Directory
-	// Containerd is containerd's root: content, snapshots, bolt.
-	Containerd Directory           `dir:"containerd" mode:"0711"`
+	// Containerd is containerd's root: content, snapshots, bolt. containerd makes it 0700 at every start.
+	Containerd Directory           `dir:"containerd" mode:"0711" tighten:"true"`
 	Etcd       EtcdDirectory       `dir:"etcd" mode:"0700"`
 	Kubernetes KubernetesDirectory `dir:"kubernetes"`
 	Node       NodeDirectory       `dir:"node" mode:"0700"`

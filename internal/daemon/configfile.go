@@ -42,11 +42,11 @@ type configFile struct {
 }
 
 // ReadConfig returns the text of the containerd configuration at path, and a
-// *[ConfigError] if it is no configuration. Errors of reading go up as they are.
+// *[ConfigError] if it is no configuration or cannot be read.
 func ReadConfig(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, &ConfigError{Path: path, Err: err}
 	}
 	_, err = parseConfig(path, data)
 	return data, err

@@ -1,0 +1,179 @@
+package cmd_test
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notification is one datagram to the service manager, with its sender.
+type notification struct {
+	pid   int
+	lines []string
+}
+
+// listen opens a notify socket as a service manager does (sd_notify(3)) and
+// returns its address and what arrives on it.
+func listen(t *testing.T) (string, <-chan notification) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrived := make(chan notification, 100)
+	go func() {
+		defer close(arrived)
+		data, control := make([]byte, 4096), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+		for {
+			n, controls, _, _, err := conn.ReadMsgUnix(data, control)
+			if err != nil {
+				return
+			}
+			arrived <- notification{sender(control[:controls]), strings.Split(string(data[:n]), "\n")}
+		}
+	}()
+	return path, arrived
+}
+
+func sender(control []byte) int {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(messages) == 0 {
+		return 0
+	}
+	credentials, err := unix.ParseUnixCredentials(&messages[0])
+	if err != nil {
+		return 0
+	}
+	return int(credentials.Pid)
+}
+
+// waitFor returns what arrived until the line did.
+func waitFor(t *testing.T, arrived <-chan notification, line string) []notification {
+	t.Helper()
+	var all []notification
+	deadline := time.After(30 * time.Second)
+	for {
+		select {
+		case n := <-arrived:
+			all = append(all, n)
+			if slices.Contains(n.lines, line) {
+				return all
+			}
+		case <-deadline:
+			t.Fatalf("%s did not arrive within 30 s, but %v", line, all)
+		}
+	}
+}
+
+func seedbed(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	return exec.CommandContext(t.Context(), "seedbed", args...)
+}
+
+// place places a tree and returns its root, in a place that is short enough for
+// its sockets.
+func place(t *testing.T) string {
+	t.Helper()
+	root, err := os.MkdirTemp("", "seedbed-run-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	if out, err := seedbed(t, "--root", root, "storage", "place", "-q").CombinedOutput(); err != nil {
+		t.Fatalf("storage place: %v\n%s", err, out)
+	}
+	return root
+}
+
+// TestRunNotifies is C01 and C11: exactly one READY=1, from seedbed itself and
+// with containerd answering by then; SIGHUP changes nothing and is explained;
+// STOPPING=1 at the end. containerd, which would say READY=1 as well, does not
+// get the socket.
+func TestRunNotifies(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("containerd needs root")
+	}
+	root := place(t)
+	socket, arrived := listen(t)
+	run := seedbed(t, "--root", root, "containerd", "run")
+	run.Env = append(os.Environ(), "NOTIFY_SOCKET="+socket, "WATCHDOG_USEC=1000000")
+	var log bytes.Buffer
+	run.Stderr = &log
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	all := waitFor(t, arrived, "READY=1")
+	if conn, err := net.Dial("unix", filepath.Join(root, "ephemeral/containerd/client.sock")); err != nil {
+		t.Errorf("after READY=1: %v", err)
+	} else {
+		conn.Close()
+	}
+	before := children(t, run.Process.Pid)
+	signalProcess(t, run, syscall.SIGHUP)
+	time.Sleep(300 * time.Millisecond)
+	if after := children(t, run.Process.Pid); after != before {
+		t.Errorf("after SIGHUP: found child %s: expected %s", after, before)
+	}
+	signalProcess(t, run, syscall.SIGTERM)
+	all = append(all, waitFor(t, arrived, "STOPPING=1")...)
+	if err := run.Wait(); err != nil {
+		t.Errorf("after TERM: %v\n%s", err, log.String())
+	}
+	if !strings.Contains(log.String(), "SIGHUP") {
+		t.Errorf("SIGHUP is not explained in the log:\n%s", log.String())
+	}
+	checkSenders(t, run.Process.Pid, all)
+}
+
+func signalProcess(t *testing.T, command *exec.Cmd, signal os.Signal) {
+	t.Helper()
+	if err := command.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func checkSenders(t *testing.T, pid int, all []notification) {
+	t.Helper()
+	ready := 0
+	for _, n := range all {
+		if n.pid != pid {
+			t.Errorf("%v came from process %d: expected %d", n.lines, n.pid, pid)
+		}
+		if slices.Contains(n.lines, "READY=1") {
+			ready++
+		}
+	}
+	if ready != 1 {
+		t.Errorf("found %d READY=1: expected one", ready)
+	}
+}
+
+// children are the child processes of a process, as the kernel lists them.
+func children(t *testing.T, pid int) string {
+	t.Helper()
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
+	if err != nil {
+		t.Fatalf("list children of %d: %v", pid, err)
+	}
+	return strings.TrimSpace(string(out))
+}
