@@ -77,6 +77,9 @@ func reportSummary(r *preseed.Report) string {
 	done := fmt.Sprintf("%d imported, %d unchanged", t.Imported, t.Unchanged)
 	if r.Mode == preseed.ModeCheck || r.Mode == preseed.ModeVerify {
 		done = fmt.Sprintf("%d ok", t.Unchanged)
+		if t.Imported > 0 {
+			done += fmt.Sprintf(", %d repaired", t.Imported)
+		}
 	}
 	return fmt.Sprintf("%d bundles: %s, %d skipped, %d failed", t.Bundles, done, t.Skipped, t.Failed)
 }

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"strings"
@@ -51,6 +52,19 @@ type codeError int
 
 func (codeError) Error() string { return "" }
 
+// partialError is an error that ended a run whose report is already printed: it is said,
+// and is no document of its own.
+type partialError struct{ err error }
+
+func (e partialError) Error() string {
+	if errors.Is(e.err, context.Canceled) {
+		return "interrupted: what the report says is done stays done"
+	}
+	return e.err.Error()
+}
+
+func (e partialError) Unwrap() error { return e.err }
+
 // exitCode is the one table from errors to exit codes.
 func exitCode(err error) int {
 	var (
@@ -68,6 +82,7 @@ func exitCode(err error) int {
 		inUse    *daemon.InUse
 		missing  *daemon.MissingDir
 		socket   *daemon.SocketError
+		option   *preseed.OptionError
 	)
 	switch {
 	case errors.As(err, &code):
@@ -76,7 +91,7 @@ func exitCode(err error) int {
 		return exited.ExitCode()
 	case errors.As(err, &binary):
 		return binary.ExitCode()
-	case errors.As(err, &usage), errors.As(err, &unknown):
+	case errors.As(err, &usage), errors.As(err, &unknown), errors.As(err, &option):
 		return exitUsage
 	case errors.As(err, &invalid), errors.As(err, &document), errors.As(err, &config):
 		return exitData

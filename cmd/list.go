@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"seedbed/preseed"
+	"seedbed/preseed/offline"
 )
 
 type listOptions struct {
@@ -47,7 +48,7 @@ type listReport struct {
 }
 
 func runList(ctx context.Context, o *listOptions) error {
-	store, closeStore, err := o.openStore(ctx, o.store)
+	store, closeStore, err := o.openStore(ctx, o.store, offline.Options{ReadOnly: true})
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func newPreseedCommand(g *globals) *cobra.Command {
 	return newGroup("preseed", "Bring image bundles into containerd",
 		"Bring image bundles, <preseed>/<containerd namespace>/*.tar, into containerd, and say what is in them and in the store.",
 		"  seedbed preseed check ./bundles\n  seedbed preseed import\n  seedbed preseed import --offline",
-		newImportCommand(g), newPreseedCheckCommand(g), newListCommand(g))
+		newImportCommand(g), newPreseedCheckCommand(g), newVerifyCommand(g), newListCommand(g))
 }
 
 // sourceOptions are the flags of every command that reads bundles.
@@ -152,13 +152,18 @@ manifest is used. With --offline no daemon is needed and none may run.`,
 func (o *importOptions) addFlags(f *pflag.FlagSet) {
 	o.sourceOptions.addFlags(f)
 	o.store.addFlags(f)
+	addWantedFlags(f, &o.Options)
+	f.BoolVar(&o.UnpinMissing, "unpin-missing", false, "unpin the images whose bundle has gone")
+	f.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, write nothing")
+	f.BoolVar(&o.link, "link", false, "offline, OCI layout directories: link blobs instead of copying them")
+}
+
+// addWantedFlags adds the flags that say how the store is to be once the bundles are in it.
+func addWantedFlags(f *pflag.FlagSet, o *preseed.Options) {
 	f.StringVar(&o.Snapshotter, "snapshotter", "", "`snapshotter` to unpack with")
 	f.BoolVar(&o.Unpack, "unpack", false, "unpack the images' layers too")
 	f.BoolVar(&o.NoPin, "no-pin", false, "do not pin the images against garbage collection by the kubelet")
 	f.BoolVar(&o.DigestRefs, "digest-refs", false, "also name each image by its digest")
-	f.BoolVar(&o.UnpinMissing, "unpin-missing", false, "unpin the images whose bundle has gone")
-	f.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, write nothing")
-	f.BoolVar(&o.link, "link", false, "offline, OCI layout directories: link blobs instead of copying them")
 	setEnvironment(f, "snapshotter", "CONTAINERD_SNAPSHOTTER")
 }
 
@@ -182,7 +187,7 @@ func runImport(ctx context.Context, o *importOptions, args []string) error {
 	}
 	notify := notifier{o.globals}
 	notify.Status("waiting for containerd")
-	store, closeStore, err := o.openStore(ctx, o.store)
+	store, closeStore, err := o.openStore(ctx, o.store, offline.Options{ReadOnly: o.DryRun})
 	if err != nil {
 		return err
 	}
@@ -191,24 +196,18 @@ func runImport(ctx context.Context, o *importOptions, args []string) error {
 	if closeErr := closeStore(); err == nil {
 		err = closeErr
 	}
-	if err != nil {
+	if err := o.finish(report, err); err != nil {
 		return err
-	}
-	if err := o.writeReport(report); err != nil {
-		return err
-	}
-	if code := reportCode(report); code != exitOK {
-		return codeError(code)
 	}
 	notify.Ready(reportSummary(report))
 	return nil
 }
 
 // openStore opens the store that the flags and the manifest name; the returned
-// function makes what was written durable and closes it.
-func (g *globals) openStore(ctx context.Context, o storeOptions) (*preseed.Store, func() error, error) {
+// function makes what was written durable and closes it. How it is opened matters offline alone.
+func (g *globals) openStore(ctx context.Context, o storeOptions, how offline.Options) (*preseed.Store, func() error, error) {
 	if o.offline {
-		return g.openOffline(ctx, o.containerdRoot)
+		return g.openOffline(ctx, o.containerdRoot, how)
 	}
 	address := o.address
 	if address == "" {
@@ -225,7 +224,7 @@ func (g *globals) openStore(ctx context.Context, o storeOptions) (*preseed.Store
 	return preseed.NewStore(client), client.Close, nil
 }
 
-func (g *globals) openOffline(ctx context.Context, root string) (*preseed.Store, func() error, error) {
+func (g *globals) openOffline(ctx context.Context, root string, how offline.Options) (*preseed.Store, func() error, error) {
 	if root == "" {
 		manifest, err := storage.ReadManifest(g.manifest)
 		if err != nil {
@@ -233,7 +232,7 @@ func (g *globals) openOffline(ctx context.Context, root string) (*preseed.Store,
 		}
 		root = manifest.Tree().Data.Containerd.FullPath()
 	}
-	store, err := offline.Open(ctx, root, offline.Options{})
+	store, err := offline.Open(ctx, root, how)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -269,13 +268,25 @@ func runPreseedCheck(ctx context.Context, o *sourceOptions, args []string) error
 	}
 	o.Options.Progress = o.progressLines()
 	report, err := preseed.Check(ctx, sources, o.Options)
-	if err != nil {
+	return o.finish(report, err)
+}
+
+// finish says what a run came to: its warnings on standard error, its report, also that of a run
+// that err ended, and as an error whatever makes the exit code another than 0.
+func (o *sourceOptions) finish(report *preseed.Report, err error) error {
+	if report == nil {
 		return err
 	}
-	if err := o.writeReport(report); err != nil {
-		return err
+	for _, warning := range report.Warnings {
+		o.log.Warn(warning)
 	}
-	if code := reportCode(report); code != exitOK {
+	if writeErr := o.writeReport(report); writeErr != nil {
+		return errors.Join(err, writeErr)
+	}
+	switch code := reportCode(report); {
+	case err != nil:
+		return partialError{err}
+	case code != exitOK:
 		return codeError(code)
 	}
 	return nil

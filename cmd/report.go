@@ -50,7 +50,7 @@ type errorDocument struct {
 }
 
 // reportError prints a run's error and its advice, on lines of their own; with
-// -o json also as the document on standard output.
+// -o json also as the document on standard output, unless there is one already.
 func (g *globals) reportError(err error) {
 	var reported codeError
 	if errors.As(err, &reported) {
@@ -61,7 +61,8 @@ func (g *globals) reportError(err error) {
 	if advice != "" {
 		fmt.Fprintf(g.streams.Err, "seedbed: hint: %s\n", printable(advice))
 	}
-	if g.json() {
+	var partial partialError
+	if g.json() && !errors.As(err, &partial) {
 		document := errorDocument{Schema: "seedbed.error/v1"}
 		document.Error.Code = exitCode(err)
 		document.Error.Message = err.Error()

@@ -44,34 +44,6 @@ func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 	return r.finish(), ctx.Err()
 }
 
-// Verify compares the store with the bundles and writes nothing. An image that the store has as
-// its bundle describes it is ok; one that is absent, or lacks a blob or its pin, is incomplete.
-// Importing repairs it.
-func Verify(ctx context.Context, s *Store, sources []Source, o Options) (*Report, error) {
-	r, err := newRun(sources, o, ModeVerify)
-	if err != nil {
-		return nil, err
-	}
-	r.store = s
-	r.index(ctx, false)
-	r.strict()
-	r.settleNames()
-	r.decide(ctx)
-	for _, b := range r.bundles {
-		for _, i := range b.images {
-			switch {
-			case i.report.Status == StatusUnchanged:
-				i.report.Status = StatusOK
-			case i.wanted():
-				i.report.Status = StatusIncomplete
-				i.warn(i.record.reason)
-			}
-		}
-	}
-	r.requireStored(ctx)
-	return r.finish(), ctx.Err()
-}
-
 // decision is what the store has and what has to be done to it.
 type decision struct {
 	have map[blobKey]content.Info // blobs that the store has

@@ -87,6 +87,8 @@ type Options struct {
 	// UnpinMissing takes the pin from images that an earlier import pinned and whose bundle is
 	// gone.
 	UnpinMissing bool
+	// Repair makes Verify import again what is missing or damaged.
+	Repair bool
 	// DryRun decides and reports, and writes nothing to the store.
 	DryRun bool
 	// IgnoreMissing takes a source that does not exist for an empty one.
