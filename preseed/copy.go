@@ -45,7 +45,9 @@ type job struct {
 	namespaces []string
 	sources    []*bundle // who has it, in the report's order
 	damaged    map[*bundle]error
-	failed     map[string]error // by namespace: why it is not there
+	failed     map[string]error             // by namespace: why it is not there
+	kept       map[string]map[string]string // by namespace: the labels of a damaged blob, to be restored
+	stuck      error                        // why a damaged blob of the store is still there
 }
 
 // newCopier collects the jobs of all images that have to be completed.
@@ -65,7 +67,7 @@ func (r *run) newCopier(d *decision, l *leaser) *copier {
 func (c *copier) add(b *bundle, n need) {
 	j := c.byDigest[n.desc.Digest]
 	if j == nil {
-		j = &job{need: n, damaged: map[*bundle]error{}, failed: map[string]error{}}
+		j = &job{need: n, damaged: map[*bundle]error{}, failed: map[string]error{}, kept: map[string]map[string]string{}}
 		c.byDigest[n.desc.Digest] = j
 		c.jobs = append(c.jobs, j)
 	}
@@ -124,6 +126,9 @@ func (c *copier) outcome(i *image) error {
 
 // ensure brings one blob to one namespace, from the first bundle whose copy is good.
 func (c *copier) ensure(ctx context.Context, j *job, namespace string) error {
+	if j.stuck != nil {
+		return j.stuck
+	}
 	ctx, err := c.leases.context(namespaces.WithNamespace(ctx, namespace), namespace)
 	if err != nil {
 		return err
@@ -136,7 +141,7 @@ func (c *copier) ensure(ctx context.Context, j *job, namespace string) error {
 		written, err := c.write(ctx, j, source)
 		c.account(source, written, time.Since(begin))
 		if err == nil {
-			return nil
+			return c.restore(ctx, j, namespace)
 		}
 		if !isDamage(err) {
 			return err

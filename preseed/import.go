@@ -2,6 +2,7 @@ package preseed
 
 import (
 	"context"
+	"maps"
 
 	"golang.org/x/sync/errgroup"
 
@@ -34,7 +35,7 @@ func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 	r.strict()
 	r.settleNames()
 	r.stopAtFailure()
-	d := r.decide(ctx)
+	d := r.decide(ctx, probe)
 	if r.o.DryRun {
 		r.pretend(d)
 	} else {
@@ -46,8 +47,9 @@ func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 
 // decision is what the store has and what has to be done to it.
 type decision struct {
-	have map[blobKey]content.Info // blobs that the store has
-	work []*image                 // images to complete and name
+	have    map[blobKey]content.Info // blobs that the store has, but for the damaged
+	damaged map[digest.Digest]error  // what is wrong with files of the store
+	work    []*image                 // images to complete and name
 }
 
 type blobKey struct {
@@ -55,25 +57,30 @@ type blobKey struct {
 	digest    digest.Digest
 }
 
-// decide asks the store for everything that the images need, and settles those that need nothing.
-func (r *run) decide(ctx context.Context) *decision {
+// decide asks the store for everything that the images need, has every file of it looked at, and
+// settles the images that need nothing.
+func (r *run) decide(ctx context.Context, look inspector) *decision {
 	d := &decision{}
 	records, err := r.records(ctx)
 	if err == nil {
 		d.have, err = r.have(ctx)
+	}
+	if err == nil {
+		d.damaged, err = r.inspect(ctx, d.have, look)
 	}
 	for _, i := range r.images() {
 		if err != nil {
 			i.bundle.fail(err)
 			continue
 		}
-		i.record = r.compare(i, records, d.have)
+		i.record = r.compare(i, records, d)
 		if i.record.reason != "" {
 			d.work = append(d.work, i)
 			continue
 		}
 		i.report.Status, i.report.Pinned = StatusUnchanged, i.record.pinned()
 	}
+	maps.DeleteFunc(d.have, func(k blobKey, _ content.Info) bool { return d.damaged[k.digest] != nil })
 	return d
 }
 
@@ -167,6 +174,7 @@ func (r *run) apply(ctx context.Context, d *decision) {
 func (r *run) complete(ctx context.Context, d *decision, l *leaser) {
 	c := r.newCopier(d, l)
 	r.doneWithout(d.work)
+	c.heal(ctx, d.damaged)
 	c.run(ctx)
 	for n, i := range d.work {
 		r.nameWhenComplete(ctx, i, c)

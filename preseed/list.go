@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
@@ -52,7 +51,7 @@ func List(ctx context.Context, s *Store, o Options) ([]Listed, error) {
 			if img.Labels[SourceLabel] == "" {
 				continue
 			}
-			all = append(all, listed(ctx, s.Content, namespace, img, matcher))
+			all = append(all, listed(ctx, s, namespace, img, matcher))
 		}
 	}
 	slices.SortFunc(all, func(a, b Listed) int {
@@ -61,23 +60,23 @@ func List(ctx context.Context, s *Store, o Options) ([]Listed, error) {
 	return all, nil
 }
 
-func listed(ctx context.Context, blobs content.Store, namespace string, img images.Image, m platforms.MatchComparer) Listed {
+func listed(ctx context.Context, s *Store, namespace string, img images.Image, m platforms.MatchComparer) Listed {
 	l := Listed{
 		Namespace: namespace, Name: img.Name, Digest: img.Target.Digest, Bundle: img.Labels[SourceLabel],
 		Pinned: img.Labels[PinLabel] == PinValue, State: StatusOK,
 	}
 	l.Gone = l.Bundle != "-" && !exists(l.Bundle)
-	if err := complete(ctx, blobs, img.Target, m); err != nil {
+	if err := complete(ctx, s, img.Target, m); err != nil {
 		l.State, l.Reason = StatusIncomplete, err.Error()
 	}
 	return l
 }
 
 // complete looks for every blob of an image, which containerd's images.Check does not.
-func complete(ctx context.Context, blobs content.Store, target ocispec.Descriptor, m platforms.MatchComparer) error {
-	children := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(blobs), m), m, 1)
+func complete(ctx context.Context, s *Store, target ocispec.Descriptor, m platforms.MatchComparer) error {
+	children := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(s.Content), m), m, 1)
 	return images.Walk(ctx, images.HandlerFunc(func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-		info, err := blobs.Info(ctx, d.Digest)
+		info, err := s.Content.Info(ctx, d.Digest)
 		switch {
 		case errdefs.IsNotFound(err):
 			return nil, fmt.Errorf("no blob %s", d.Digest)
@@ -85,6 +84,9 @@ func complete(ctx context.Context, blobs content.Store, target ocispec.Descripto
 			return nil, err
 		case info.Size != d.Size:
 			return nil, fmt.Errorf("blob %s of %d bytes, expected %d", d.Digest, info.Size, d.Size)
+		}
+		if err := probe(ctx, s, d); err != nil {
+			return nil, fmt.Errorf("blob %s: %w", d.Digest, err)
 		}
 		return children(ctx, d)
 	}), target)

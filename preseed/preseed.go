@@ -22,6 +22,8 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // Store is what an import needs of containerd. Every method of its parts takes the namespace from
@@ -32,6 +34,11 @@ type Store struct {
 	Leases  leases.Manager
 	// Namespaces lists the namespaces that the store has.
 	Namespaces func(context.Context) ([]string, error)
+	// Probe looks for the file of a blob that the database lists: nil when it is there and has the
+	// descriptor's size, ErrNotFound of errdefs when it is absent.
+	Probe func(context.Context, ocispec.Descriptor) error
+	// Purge removes from the disk what is left of blobs that no namespace lists any more.
+	Purge func(context.Context, []digest.Digest) error
 	// Offline says that no daemon serves the store; it only chooses the report's mode.
 	Offline bool
 }
@@ -41,6 +48,7 @@ func NewStore(c *containerd.Client) *Store {
 	return &Store{
 		Content: c.ContentStore(), Images: c.ImageService(), Leases: c.LeasesService(),
 		Namespaces: c.NamespaceService().List,
+		Probe:      probeOnline(c), Purge: purgeOnline(c),
 	}
 }
 

@@ -2,13 +2,13 @@ package preseed
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
@@ -41,7 +41,7 @@ func (r record) pinned() bool {
 }
 
 // compare says what the store lacks of an image.
-func (r *run) compare(i *image, records map[key]images.Image, have map[blobKey]content.Info) record {
+func (r *run) compare(i *image, records map[key]images.Image, d *decision) record {
 	want := record{labels: r.labels(i)}
 	found, ok := records[key{i.bundle.namespace, i.name}]
 	if !ok {
@@ -49,19 +49,22 @@ func (r *run) compare(i *image, records map[key]images.Image, have map[blobKey]c
 		return want
 	}
 	want.found = &found
-	want.reason = r.difference(i, want, records, have)
+	want.reason = r.difference(i, want, records, d)
 	return want
 }
 
-func (r *run) difference(i *image, want record, records map[key]images.Image, have map[blobKey]content.Info) string {
+func (r *run) difference(i *image, want record, records map[key]images.Image, d *decision) string {
 	target := i.verdict.target
 	if want.found.Target.Digest != target.Digest || want.found.Target.MediaType != target.MediaType {
 		return "the store has another digest under this name: " + want.found.Target.Digest.String()
 	}
 	for _, n := range i.verdict.needs {
-		info, ok := have[blobKey{i.bundle.namespace, n.desc.Digest}]
+		info, ok := d.have[blobKey{i.bundle.namespace, n.desc.Digest}]
 		if !ok || info.Size != n.desc.Size {
 			return "not in the store: blob " + n.desc.Digest.String()
+		}
+		if err := d.damaged[n.desc.Digest]; err != nil {
+			return fmt.Sprintf("damaged in the store: blob %s: %s", n.desc.Digest, err)
 		}
 		if len(newLabels(info.Labels, n.labels)) > 0 {
 			return "not protected from garbage collection: what is below " + n.desc.Digest.String()
@@ -157,7 +160,7 @@ func digestRef(i *image) string {
 func newLabels(have, want map[string]string) map[string]string {
 	refs := map[string]bool{}
 	for k, v := range have {
-		if strings.HasPrefix(k, "containerd.io/gc.ref.content") {
+		if strings.HasPrefix(k, gcContent) {
 			refs[v] = true
 		}
 	}

@@ -3,9 +3,9 @@ package preseed
 import "context"
 
 // Verify compares the store with the bundles. An image that the store has as its bundle describes
-// it is ok; one that is absent, or lacks a blob or its pin, is incomplete. Nothing is written unless
-// Options.Repair is set: then what is incomplete is imported again. The error is the one that
-// [Import] gives.
+// it is ok; one that is absent, lacks its pin or a blob, or has one that is damaged on disk, is
+// incomplete: every blob is read and hashed. Nothing is written unless Options.Repair is set: then
+// what is incomplete is imported again. The error is the one that [Import] gives.
 func Verify(ctx context.Context, s *Store, sources []Source, o Options) (*Report, error) {
 	r, err := newRun(sources, o, ModeVerify)
 	if err != nil {
@@ -15,7 +15,7 @@ func Verify(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 	r.index(ctx, false)
 	r.strict()
 	r.settleNames()
-	d := r.decide(ctx)
+	d := r.decide(ctx, rehash)
 	r.approve()
 	if o.Repair {
 		r.apply(ctx, d)

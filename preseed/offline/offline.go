@@ -70,7 +70,8 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	bolt   *bolt.DB
 	db     *metadata.DB
-	remove string // directory that is removed by Close: the store in the place of one that is absent
+	blobs  content.Store // the files, whatever namespaces see of them
+	remove string        // directory that is removed by Close: the store in the place of one that is absent
 }
 
 // Open opens the store below root, containerd's root directory, and makes what is not there yet
@@ -138,7 +139,7 @@ func open(ctx context.Context, root string, db *bolt.DB, o Options) (*Store, err
 			return nil, fmt.Errorf("open containerd's database: %w", err)
 		}
 	}
-	return &Store{bolt: db, db: m}, nil
+	return &Store{bolt: db, db: m, blobs: blobs}, nil
 }
 
 // makeDirs makes the directories with containerd's modes, exactly: a umask that hides the content
@@ -183,6 +184,8 @@ func (s *Store) Preseed() *preseed.Store {
 		Images:     metadata.NewImageStore(s.db),
 		Leases:     metadata.NewLeaseManager(s.db),
 		Namespaces: s.namespaces,
+		Probe:      s.probe,
+		Purge:      s.purge,
 		Offline:    true,
 	}
 }
