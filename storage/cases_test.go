@@ -415,8 +415,10 @@ func TestS19CheckNamesEachDrift(t *testing.T) {
 	for _, d := range drifts {
 		got = append(got, d.ID+": "+d.Got)
 	}
-	want := []string{"data.etcd.data: absent", "data.node.persistent_roles: mode 0666", "data.volumes: mode 0777",
-		"ephemeral.containerd.runsc_logs_fifo: file"}
+	want := []string{
+		"data.etcd.data: absent", "data.node.persistent_roles: mode 0666", "data.volumes: mode 0777",
+		"ephemeral.containerd.runsc_logs_fifo: file",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("Check:\n%q\nexpected\n%q", got, want)
 	}

@@ -174,8 +174,10 @@ func declare(name string, tree any) (*Layout, error) {
 		}
 		l.Nodes = append(l.Nodes, n)
 		if policy := e.tag.Get("policy"); policy != "" {
-			l.Mounts = append(l.Mounts, Mount{ID: e.mount, Path: e.path, Policy: policy,
-				FSType: e.tag.Get("fstype"), Options: options(e.tag.Get("options"))})
+			l.Mounts = append(l.Mounts, Mount{
+				ID: e.mount, Path: e.path, Policy: policy,
+				FSType: e.tag.Get("fstype"), Options: options(e.tag.Get("options")),
+			})
 		}
 	}, bad)
 	if err := errors.Join(findings...); err != nil {

@@ -296,8 +296,10 @@ func (pl *planner) openManifest(o PlaceOptions) (manifestFile, error) {
 	}
 	f.dir = dir
 	if path.Join(dir.path, name) != "/"+inside {
-		return f, &Conflict{Path: filepath.Dir(o.Manifest), Want: "a directory reached without symbolic links",
-			Got: "a link to " + dir.path}
+		return f, &Conflict{
+			Path: filepath.Dir(o.Manifest), Want: "a directory reached without symbolic links",
+			Got: "a link to " + dir.path,
+		}
 	}
 	return f, pl.readPrevious(&f)
 }

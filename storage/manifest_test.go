@@ -143,8 +143,10 @@ func TestManifestFields(t *testing.T) {
 		if n["id"] != "ephemeral.containerd.client_socket" {
 			continue
 		}
-		want := map[string]any{"id": n["id"], "path": "/ephemeral/containerd/client.sock", "kind": "socket", "mode": "0660",
-			"uid": 0.0, "gid": 0.0, "mount": "ephemeral", "creator": "runtime", "state": "reserved"}
+		want := map[string]any{
+			"id": n["id"], "path": "/ephemeral/containerd/client.sock", "kind": "socket", "mode": "0660",
+			"uid": 0.0, "gid": 0.0, "mount": "ephemeral", "creator": "runtime", "state": "reserved",
+		}
 		for k, v := range want {
 			if n[k] != v && (k != "uid" && k != "gid" || os.Geteuid() == 0) {
 				t.Errorf("%s is %v: expected %v", k, n[k], v)

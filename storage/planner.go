@@ -154,8 +154,10 @@ func (pl *planner) see(n *Node, dir *folder, name string) (Step, error) {
 	}
 	s.self, s.dir, s.name, s.found = f, f.up, f.name, f.found
 	if f.node != nil {
-		return s, &Conflict{Path: f.host(), Want: "a directory of its own for node " + n.ID,
-			Got: "the directory of node " + f.node.ID}
+		return s, &Conflict{
+			Path: f.host(), Want: "a directory of its own for node " + n.ID,
+			Got: "the directory of node " + f.node.ID,
+		}
 	}
 	f.node = n
 	return s, nil

@@ -22,12 +22,21 @@ func TestValidate(t *testing.T) {
 		nodes []Node
 		want  string
 	}{
-		{"S03 a directory below a file", []Node{{ID: "f", Path: "/foo/bar", Kind: KindFile, Mode: 0o644}, dir("d", "/foo/bar/baz")},
-			`node d (nodes[1]): path "/foo/bar/baz": lies below "/foo/bar"`},
-		{"S03 a file far below a socket", []Node{dir("d", "/s/x/y"), {ID: "s", Path: "/s", Kind: KindSocket, Mode: 0o600}},
-			`lies below "/s", which node s (nodes[1]) declares as socket`},
-		{"S04 the same path twice", []Node{dir("a", "/a/b"), {ID: "b", Path: "/a/b", Kind: KindFile, Mode: 0o644}},
-			`node b (nodes[1]): path "/a/b" is already that of node a`},
+		{
+			"S03 a directory below a file",
+			[]Node{{ID: "f", Path: "/foo/bar", Kind: KindFile, Mode: 0o644}, dir("d", "/foo/bar/baz")},
+			`node d (nodes[1]): path "/foo/bar/baz": lies below "/foo/bar"`,
+		},
+		{
+			"S03 a file far below a socket",
+			[]Node{dir("d", "/s/x/y"), {ID: "s", Path: "/s", Kind: KindSocket, Mode: 0o600}},
+			`lies below "/s", which node s (nodes[1]) declares as socket`,
+		},
+		{
+			"S04 the same path twice",
+			[]Node{dir("a", "/a/b"), {ID: "b", Path: "/a/b", Kind: KindFile, Mode: 0o644}},
+			`node b (nodes[1]): path "/a/b" is already that of node a`,
+		},
 		{"S04 two paths that clean to one: dot", []Node{dir("a", "/a/b"), dir("b", "/a/./b")}, `path "/a/./b" is already that of node a`},
 		{"S04 two paths that clean to one: slashes", []Node{dir("a", "/a/b"), dir("b", "/a//b")}, `path "/a//b" is already that of node a`},
 		{"S04 the same id twice", []Node{dir("a", "/a"), dir("a", "/b")}, `id "a" is already that of nodes[0]`},

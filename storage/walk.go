@@ -184,8 +184,10 @@ func (w *walker) reach(dir *folder, name string, hops int) (*folder, error) {
 	}
 	switch got.kind {
 	case KindDir, "":
-		return &folder{walk: w, up: dir, name: name, path: path.Join(dir.path, name), fd: -1,
-			found: got, absent: got.kind == ""}, nil
+		return &folder{
+			walk: w, up: dir, name: name, path: path.Join(dir.path, name), fd: -1,
+			found: got, absent: got.kind == "",
+		}, nil
 	case KindSymlink:
 		return w.follow(dir, name, hops)
 	}

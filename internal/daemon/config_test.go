@@ -118,7 +118,9 @@ func TestConfigWithoutRunsc(t *testing.T) {
 
 func TestConfigWantsPaths(t *testing.T) {
 	for _, o := range []ConfigOptions{
-		{State: "/s", Address: "/a"}, {Root: "/r", Address: "/a"}, {Root: "/r", State: "/s"},
+		{State: "/s", Address: "/a"},
+		{Root: "/r", Address: "/a"},
+		{Root: "/r", State: "/s"},
 		{Root: "r", State: "/s", Address: "/a"}, // relative
 	} {
 		if _, err := RenderConfig(o); err == nil {

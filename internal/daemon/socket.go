@@ -64,8 +64,10 @@ func checkSocket(path string) error {
 		return err
 	}
 	if info.IsDir() {
-		return &SocketError{path, "it is a directory",
-			"a bind mount of a socket that was not there yet makes one; remove it, and start what mounts it after containerd"}
+		return &SocketError{
+			path, "it is a directory",
+			"a bind mount of a socket that was not there yet makes one; remove it, and start what mounts it after containerd",
+		}
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return nil

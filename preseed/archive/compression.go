@@ -56,12 +56,18 @@ func streamError(err error, c Compression) error {
 	case errors.As(err, &path), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return &Error{Code: CodeTruncated, Found: fmt.Sprintf("the %s stream ends in the middle", c), Expected: "its end mark",
-			Advice: "it was not copied to its end: fetch or write it again"}
+		return &Error{
+			Code: CodeTruncated, Found: fmt.Sprintf("the %s stream ends in the middle", c), Expected: "its end mark",
+			Advice: "it was not copied to its end: fetch or write it again",
+		}
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return &Error{Code: CodeUnsupportedCompression, Found: "zstd with a larger window", Expected: fmt.Sprintf("a window of at most %d MiB", maxWindow>>20),
-			Advice: "compress it without --long", Err: err}
+		return &Error{
+			Code: CodeUnsupportedCompression, Found: "zstd with a larger window", Expected: fmt.Sprintf("a window of at most %d MiB", maxWindow>>20),
+			Advice: "compress it without --long", Err: err,
+		}
 	}
-	return &Error{Code: CodeDigestMismatch, Found: fmt.Sprintf("the %s stream is damaged", c), Expected: "data that fits its checksum",
-		Advice: "fetch or write it again, and check the disk that it came from", Err: err}
+	return &Error{
+		Code: CodeDigestMismatch, Found: fmt.Sprintf("the %s stream is damaged", c), Expected: "data that fits its checksum",
+		Advice: "fetch or write it again, and check the disk that it came from", Err: err,
+	}
 }

@@ -76,8 +76,10 @@ func parseDocker(data []byte) ([]dockerImage, error) {
 		return nil, notJSON(manifestFile, data, err)
 	}
 	if len(images) == 0 {
-		return nil, &Error{Code: CodeNotAnImage, Member: manifestFile, Found: "it lists no image", Expected: "at least one image",
-			Advice: "the program that wrote it found nothing to save: look at its messages"}
+		return nil, &Error{
+			Code: CodeNotAnImage, Member: manifestFile, Found: "it lists no image", Expected: "at least one image",
+			Advice: "the program that wrote it found nothing to save: look at its messages",
+		}
 	}
 	return images, nil
 }

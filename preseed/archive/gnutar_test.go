@@ -63,8 +63,10 @@ func TestSparse(t *testing.T) {
 	if _, err := exec.LookPath("tar"); err != nil {
 		t.Skip("there is no tar in PATH")
 	}
-	image := bundle.Image{Name: goodName, Layers: []bundle.Layer{{Compression: bundle.None,
-		Files: []bundle.File{{Name: "zeros", Data: make([]byte, 4<<20)}}}}}
+	image := bundle.Image{Name: goodName, Layers: []bundle.Layer{{
+		Compression: bundle.None,
+		Files:       []bundle.File{{Name: "zeros", Data: make([]byte, 4<<20)}},
+	}}}
 	layer := image.Build().Layers[0].Digest
 	dir := t.TempDir()
 	if err := bundle.WriteOCILayout(dir, image); err != nil {

@@ -73,8 +73,10 @@ func parseIndex(data []byte) ([]Image, error) {
 		return nil, notJSON(ocispec.ImageIndexFile, data, err)
 	}
 	if len(index.Manifests) == 0 {
-		return nil, &Error{Code: CodeNotAnImage, Member: ocispec.ImageIndexFile, Found: "it lists no image", Expected: "at least one manifest",
-			Advice: "the program that wrote it found nothing to save: look at its messages"}
+		return nil, &Error{
+			Code: CodeNotAnImage, Member: ocispec.ImageIndexFile, Found: "it lists no image", Expected: "at least one manifest",
+			Advice: "the program that wrote it found nothing to save: look at its messages",
+		}
 	}
 	images := make([]Image, len(index.Manifests))
 	for i, desc := range index.Manifests {

@@ -79,8 +79,10 @@ func isTar(head []byte) bool {
 // nor compressed in a way that is read; whole says that head is all of it.
 func checkHead(head []byte, whole bool) error {
 	if len(head) == 0 {
-		return &Error{Code: CodeEmpty, Found: "the file is empty (0 bytes)", Expected: "an image archive",
-			Advice: "it was made but never filled: fetch or write it again"}
+		return &Error{
+			Code: CodeEmpty, Found: "the file is empty (0 bytes)", Expected: "an image archive",
+			Advice: "it was made but never filled: fetch or write it again",
+		}
 	}
 	if whole && len(head) < 4 {
 		return &Error{Code: CodeNotAnImage, Found: fmt.Sprintf("only %d bytes, too short for any archive", len(head)), Expected: "an image archive"}
@@ -103,8 +105,10 @@ func checkHead(head []byte, whole bool) error {
 }
 
 func unsupported(name string) *Error {
-	return &Error{Code: CodeUnsupportedCompression, Found: name + " compression", Expected: "none, gzip or zstd",
-		Advice: "decompress it, or compress it with zstd or gzip"}
+	return &Error{
+		Code: CodeUnsupportedCompression, Found: name + " compression", Expected: "none, gzip or zstd",
+		Advice: "decompress it, or compress it with zstd or gzip",
+	}
 }
 
 // describe says in words what head is the begin of, with the next step, or ""

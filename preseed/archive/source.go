@@ -25,8 +25,10 @@ type watched struct {
 // hard link does no harm.
 func (w watched) unchanged() error {
 	now, err := os.Stat(w.path)
-	changed := &Error{Code: CodeChangedWhileReading, Expected: "the file that was opened",
-		Advice: "write bundles under another name and rename them when they are complete"}
+	changed := &Error{
+		Code: CodeChangedWhileReading, Expected: "the file that was opened",
+		Advice: "write bundles under another name and rename them when they are complete",
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		changed.Found = "the file was removed"
@@ -158,6 +160,8 @@ func spoolError(err error, dir string, n int64) error {
 	if dir == "" {
 		dir = os.TempDir()
 	}
-	return &Error{Code: CodeNoSpace, Found: fmt.Sprintf("no space in %s after %d bytes of the decompressed archive", quote(dir), n),
-		Advice: "set TMPDIR to a directory with more room, or keep the archive uncompressed", Err: err}
+	return &Error{
+		Code: CodeNoSpace, Found: fmt.Sprintf("no space in %s after %d bytes of the decompressed archive", quote(dir), n),
+		Advice: "set TMPDIR to a directory with more room, or keep the archive uncompressed", Err: err,
+	}
 }

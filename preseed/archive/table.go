@@ -182,18 +182,24 @@ func (t *table) resolve(name string) (string, member, *Error) {
 			return "", m, t.absent(name)
 		case !ok:
 			link := chain[len(chain)-2]
-			return "", m, &Error{Code: CodeMissingBlob, Member: name, Found: fmt.Sprintf("%s is a link to %s, which is not in the archive", quote(link), quote(t.members[link].link)),
-				Advice: "write the archive again with the program that made it, or pack it with tar --dereference"}
+			return "", m, &Error{
+				Code: CodeMissingBlob, Member: name, Found: fmt.Sprintf("%s is a link to %s, which is not in the archive", quote(link), quote(t.members[link].link)),
+				Advice: "write the archive again with the program that made it, or pack it with tar --dereference",
+			}
 		case m.typeflag == tar.TypeGNUSparse:
-			return "", m, &Error{Code: CodeNotAnImage, Member: name, Found: "a sparse member", Expected: "a regular file",
-				Advice: "pack the archive again without tar --sparse"}
+			return "", m, &Error{
+				Code: CodeNotAnImage, Member: name, Found: "a sparse member", Expected: "a regular file",
+				Advice: "pack the archive again without tar --sparse",
+			}
 		case !m.isLink():
 			return current, m, nil
 		}
 		next := t.firstOf(m.targets(current))
 		if slices.Contains(chain, next) || len(chain) > maxLinks {
-			return "", m, &Error{Code: CodeMissingBlob, Member: name, Found: fmt.Sprintf("links in a circle: %s", arrows(append(chain, next))), Expected: "a link to a file",
-				Advice: "write the archive again with the program that made it"}
+			return "", m, &Error{
+				Code: CodeMissingBlob, Member: name, Found: fmt.Sprintf("links in a circle: %s", arrows(append(chain, next))), Expected: "a link to a file",
+				Advice: "write the archive again with the program that made it",
+			}
 		}
 		chain = append(chain, next)
 	}

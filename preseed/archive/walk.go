@@ -41,8 +41,10 @@ func walk(ctx context.Context, r io.ReaderAt, size int64, visit visitor) (unterm
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return true, cutOff(last.name, last.offset, last.size, size)
 		case errors.Is(err, tar.ErrHeader):
-			return false, &Error{Code: CodeNotAnImage, Member: last.name, Found: fmt.Sprintf("no tar header follows this member, near byte %d", last.offset+padded(last.size)),
-				Expected: "a tar archive", Advice: "the archive is damaged: fetch or write it again", Err: err}
+			return false, &Error{
+				Code: CodeNotAnImage, Member: last.name, Found: fmt.Sprintf("no tar header follows this member, near byte %d", last.offset+padded(last.size)),
+				Expected: "a tar archive", Advice: "the archive is damaged: fetch or write it again", Err: err,
+			}
 		case err != nil:
 			return false, err
 		}
@@ -57,8 +59,10 @@ func walk(ctx context.Context, r io.ReaderAt, size int64, visit visitor) (unterm
 func padded(n int64) int64 { return (n + tarBlock - 1) / tarBlock * tarBlock }
 
 func cutOff(member string, offset, length, size int64) *Error {
-	e := &Error{Code: CodeTruncated, Member: member, Found: fmt.Sprintf("the archive ends at byte %d", size),
-		Advice: "it was not copied to its end: fetch or write it again"}
+	e := &Error{
+		Code: CodeTruncated, Member: member, Found: fmt.Sprintf("the archive ends at byte %d", size),
+		Advice: "it was not copied to its end: fetch or write it again",
+	}
 	if length > size-offset {
 		e.Expected = fmt.Sprintf("%d bytes of this member from byte %d on", length, offset)
 	} else {
