@@ -13,7 +13,7 @@ import (
 
 func main() {
 	if filepath.Base(os.Args[0]) == "containerd" {
-		embedded.Main()
+		os.Exit(embedded.Main())
 	}
 	os.Exit(cmd.Main(os.Args[1:]))
 }

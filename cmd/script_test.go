@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"seedbed":    func() { os.Exit(cmd.Main(os.Args[1:])) },
-		"containerd": embedded.Main,
+		"containerd": func() { os.Exit(embedded.Main()) },
 		"bundle":     func() { os.Exit(writeBundle(os.Args[1:])) },
 	})
 }

@@ -16,15 +16,15 @@ import (
 )
 
 // Main is containerd's main function: it reads os.Args, writes to the standard
-// streams, and exits, with 1 after an error. Signals are containerd's own business
-// while it runs. It does not return.
-func Main() {
+// streams, and returns the exit code, 0, or 1 after an error. Signals are
+// containerd's own business while it runs.
+func Main() int {
 	nameVersion()
 	if err := command.App().Run(context.Background(), os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "containerd:", err)
-		os.Exit(1)
+		return 1
 	}
-	os.Exit(0)
+	return 0
 }
 
 // nameVersion sets containerd's version to that of the module which this program

@@ -1,6 +1,10 @@
 // Containerd is the embedded containerd and nothing else.
 package main
 
-import "seedbed/internal/daemon/embedded"
+import (
+	"os"
 
-func main() { embedded.Main() }
+	"seedbed/internal/daemon/embedded"
+)
+
+func main() { os.Exit(embedded.Main()) }
