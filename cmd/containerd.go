@@ -47,13 +47,9 @@ stop containerd; containers go on running. The containerd is the one in
 system.bin, else one in PATH, else the one inside seedbed.`,
 		Example: `  seedbed containerd run
   seedbed --root ./demo containerd run --stop-timeout 10s`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return &usageError{command: c.CommandPath(), err: err}
-			}
-			return runContainerd(c.Context(), o)
-		},
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return o.check() },
+		RunE:    func(c *cobra.Command, _ []string) error { return runContainerd(c.Context(), o) },
 	}
 	o.addFlags(c.Flags())
 	f := c.Flags()
@@ -235,7 +231,7 @@ func newConfigCommand(g *globals) *cobra.Command {
 		Short:   "Print the configuration that run would use",
 		Long:    "Config prints the containerd configuration that `containerd run` would use: the user's, the image's, or the one that is rendered from the manifest.",
 		Example: "  seedbed containerd config\n  seedbed containerd config -o json",
-		Args:    arguments(cobra.NoArgs),
+		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return runConfig(o) },
 	}
 	c.Flags().StringVar(&o.config, "config", "", "containerd configuration `file` to use instead of the image's or the rendered one")
@@ -261,7 +257,7 @@ func runConfig(o *runOptions) error {
 		return err
 	}
 	if o.json() {
-		return writeJSON(o.streams.Out, configReport{
+		return o.printJSON(configReport{
 			Schema: "seedbed.containerd.config/v1", Path: config.Path,
 			Containerd: string(config.Containerd), Runsc: string(config.Runsc),
 		})
@@ -277,7 +273,7 @@ func newContainerdCheckCommand(g *globals) *cobra.Command {
 		Short:   "Say, before it is run, what would go wrong",
 		Long:    "Check looks at everything that `containerd run` needs: the binary, the configuration, the socket's path, the FIFO, the runtimes' shims.",
 		Example: "  seedbed containerd check",
-		Args:    arguments(cobra.NoArgs),
+		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return runContainerdCheck(c.Context(), o) },
 	}
 	o.addFlags(c.Flags())
@@ -323,7 +319,7 @@ func runContainerdCheck(_ context.Context, o *runOptions) error {
 
 func (o *runOptions) writePreflight(report preflightReport) error {
 	if o.json() {
-		return writeJSON(o.streams.Out, report)
+		return o.printJSON(report)
 	}
 	for _, f := range report.Findings {
 		severity := "error"

@@ -25,7 +25,6 @@ const manPagesDate = "1796083200"
 func TestDocs(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", manPagesDate)
 	root := newRootCommand(&globals{})
-	root.InitDefaultCompletionCmd()
 	root.DisableAutoGenTag = true
 
 	var reference bytes.Buffer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +14,7 @@ import (
 	"seedbed/preseed"
 	"seedbed/preseed/offline"
 	"seedbed/storage"
+	"seedbed/units"
 )
 
 // The exit codes that scripts rely on; those from 64 up are sysexits.h's.
@@ -52,8 +54,7 @@ type codeError int
 
 func (codeError) Error() string { return "" }
 
-// partialError is an error that ended a run whose report is already printed: it is said,
-// and is no document of its own.
+// partialError is an error that ended a run whose report is already printed.
 type partialError struct{ err error }
 
 func (e partialError) Error() string {
@@ -65,24 +66,27 @@ func (e partialError) Error() string {
 
 func (e partialError) Unwrap() error { return e.err }
 
-// exitCode is the one table from errors to exit codes.
+// inputError is a layout, a bundle or another file to be read that is not there.
+type inputError struct{ err error }
+
+func (e inputError) Error() string { return e.err.Error() }
+func (e inputError) Unwrap() error { return e.err }
+
+// input marks the error of reading what the command line names, if it is that
+// there is no such thing.
+func input(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return inputError{err}
+	}
+	return err
+}
+
+// exitCode returns the exit code for an error.
 func exitCode(err error) int {
 	var (
-		code     codeError
-		exited   *daemon.ExitError
-		usage    *usageError
-		conflict *storage.Conflict
-		invalid  *storage.ValidationError
-		document *storage.BadDocument
-		unknown  *storage.UnknownNode
-		notFIFO  *logpump.NotFIFO
-		undone   *storage.Interrupted
-		binary   *daemon.BinaryError
-		config   *daemon.ConfigError
-		inUse    *daemon.InUse
-		missing  *daemon.MissingDir
-		socket   *daemon.SocketError
-		option   *preseed.OptionError
+		code   codeError
+		exited *daemon.ExitError
+		binary *daemon.BinaryError
 	)
 	switch {
 	case errors.As(err, &code):
@@ -91,31 +95,57 @@ func exitCode(err error) int {
 		return exited.ExitCode()
 	case errors.As(err, &binary):
 		return binary.ExitCode()
-	case errors.As(err, &usage), errors.As(err, &unknown), errors.As(err, &option):
-		return exitUsage
-	case errors.As(err, &invalid), errors.As(err, &document), errors.As(err, &config):
-		return exitData
-	case errors.Is(err, storage.ErrNoManifest), errors.Is(err, storage.ErrUntrusted), errors.As(err, &missing):
-		return exitConfig
-	case errors.Is(err, storage.ErrLocked), errors.Is(err, offline.ErrInUse), errors.Is(err, daemon.ErrStartTimeout), errors.As(err, &inUse):
-		return exitTryAgain
-	case errors.Is(err, fs.ErrPermission):
-		return exitPermission
-	case errors.As(err, &conflict), errors.As(err, &undone), errors.As(err, &notFIFO), errors.As(err, &socket), cannotCreate(err):
-		return exitCantCreate
-	case errors.Is(err, preseed.ErrUnavailable):
-		return exitUnavailable
+	}
+	for _, row := range exitTable() {
+		if row.fits(err) {
+			return row.code
+		}
 	}
 	return exitSome
 }
 
-func cannotCreate(err error) bool {
-	for _, errno := range []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.ENOTDIR, unix.EISDIR, unix.ELOOP, unix.EEXIST, unix.ENAMETOOLONG} {
-		if errors.Is(err, errno) {
-			return true
-		}
+// exitRow is a row of the table from errors to exit codes.
+type exitRow struct {
+	code int
+	any  []func(error) bool // the errors that have the code
+}
+
+func (r exitRow) fits(err error) bool {
+	return slices.ContainsFunc(r.any, func(fits func(error) bool) bool { return fits(err) })
+}
+
+// exitTable is the one table from errors to exit codes. Of joined errors the
+// first row that fits one of them counts.
+func exitTable() []exitRow {
+	type tests = []func(error) bool
+	return []exitRow{
+		{exitUsage, tests{
+			as[*usageError], as[*preseed.OptionError], as[*storage.UnknownNode], as[*units.UnknownUnit],
+		}},
+		{exitPermission, tests{is(fs.ErrPermission)}},
+		{exitData, tests{
+			as[inputError], as[*storage.ValidationError], as[*storage.BadDocument], as[*daemon.ConfigError], as[*units.BadParam],
+		}},
+		{exitConfig, tests{is(storage.ErrNoManifest), is(storage.ErrUntrusted), as[*daemon.MissingDir]}},
+		{exitTryAgain, tests{
+			is(storage.ErrLocked), is(offline.ErrInUse), is(daemon.ErrStartTimeout), as[*daemon.InUse],
+		}},
+		{exitUnavailable, tests{is(preseed.ErrUnavailable)}},
+		{exitCantCreate, tests{
+			as[*storage.Conflict], as[*storage.Interrupted], as[*units.Conflict], as[*logpump.NotFIFO], as[*daemon.SocketError],
+			is(unix.ENOSPC), is(unix.EDQUOT), is(unix.EROFS), is(unix.ENOENT), is(unix.ENOTDIR), is(unix.EISDIR),
+			is(unix.ELOOP), is(unix.EEXIST), is(unix.ENAMETOOLONG),
+		}},
 	}
-	return false
+}
+
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func as[T error](err error) bool {
+	var target T
+	return errors.As(err, &target)
 }
 
 // hint returns the advice that an error carries, "" where there is none.

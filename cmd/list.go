@@ -25,13 +25,9 @@ func newListCommand(g *globals) *cobra.Command {
 		Long:  "List prints the images in the store that came from bundles, with their bundle, pin and state, in order of namespace and name.",
 		Example: `  seedbed preseed list
   seedbed preseed list --offline --containerd-root ./image/var/lib/containerd -o json`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.store.check(c.Flags()); err != nil {
-				return &usageError{command: c.CommandPath(), err: err}
-			}
-			return runList(c.Context(), o)
-		},
+		Args:    cobra.NoArgs,
+		PreRunE: func(c *cobra.Command, _ []string) error { return o.store.check(c.Flags()) },
+		RunE:    func(c *cobra.Command, _ []string) error { return runList(c.Context(), o) },
 	}
 	f := c.Flags()
 	f.StringVarP(&o.Namespace, "namespace", "n", "", "containerd `namespace` (default: all)")
@@ -60,7 +56,7 @@ func runList(ctx context.Context, o *listOptions) error {
 		return err
 	}
 	if o.json() {
-		return writeJSON(o.streams.Out, listReport{Schema: "seedbed.preseed.list/v1", Images: images})
+		return o.printJSON(listReport{Schema: "seedbed.preseed.list/v1", Images: images})
 	}
 	for _, image := range images {
 		writeListed(o.streams.Out, image)

@@ -34,7 +34,7 @@ func newPumpCommand(g *globals) *cobra.Command {
 when standard error is the journal's, else to standard output. What is in the
 FIFOs at the end is still carried.`,
 		Example: "  seedbed logs pump /ephemeral/consensus/server-logs.fifo --identifier etcd --format json",
-		Args:    arguments(cobra.MinimumNArgs(1)),
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			format, err := logpump.ParseFormat(o.format)
 			if err != nil {

@@ -11,7 +11,7 @@ func newManCommand(g *globals) *cobra.Command {
 		Short:   "Write the man pages",
 		Long:    "Man writes a man page for every command into a directory, or seedbed's own page to standard output.",
 		Example: "  seedbed man | man -l -\n  seedbed man /usr/local/share/man/man1",
-		Args:    arguments(cobra.MaximumNArgs(1)),
+		Args:    cobra.MaximumNArgs(1),
 		RunE:    func(c *cobra.Command, args []string) error { return runMan(g, c.Root(), args) },
 	}
 }

@@ -78,7 +78,7 @@ func (o *sourceOptions) readRequired() error {
 	}
 	data, err := os.ReadFile(o.requireFile)
 	if err != nil {
-		return err
+		return input(err)
 	}
 	for line := range strings.Lines(string(data)) {
 		if ref := strings.TrimSpace(line); ref != "" && !strings.HasPrefix(ref, "#") {
@@ -138,12 +138,8 @@ manifest is used. With --offline no daemon is needed and none may run.`,
   seedbed preseed import ./bundles -a /run/containerd/containerd.sock -o json
   seedbed preseed import app.tar -n k8s.io
   seedbed preseed import ./bundles --offline --containerd-root ./image/var/lib/containerd`,
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.check(c.Flags()); err != nil {
-				return &usageError{command: c.CommandPath(), err: err}
-			}
-			return runImport(c.Context(), o, args)
-		},
+		PreRunE: func(c *cobra.Command, _ []string) error { return o.check(c.Flags()) },
+		RunE:    func(c *cobra.Command, args []string) error { return runImport(c.Context(), o, args) },
 	}
 	o.addFlags(c.Flags())
 	return c
@@ -247,12 +243,8 @@ func newPreseedCheckCommand(g *globals) *cobra.Command {
 		Long:  "Check reads every bundle, hashes its blobs and says of each image whether an import would succeed. It needs no containerd and no root.",
 		Example: `  seedbed preseed check ./bundles
   seedbed preseed check app.tar -n k8s.io -o json`,
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return &usageError{command: c.CommandPath(), err: err}
-			}
-			return runPreseedCheck(c.Context(), o, args)
-		},
+		PreRunE: func(*cobra.Command, []string) error { return o.check() },
+		RunE:    func(c *cobra.Command, args []string) error { return runPreseedCheck(c.Context(), o, args) },
 	}
 	o.addFlags(c.Flags())
 	return c
@@ -275,7 +267,7 @@ func runPreseedCheck(ctx context.Context, o *sourceOptions, args []string) error
 // that err ended, and as an error whatever makes the exit code another than 0.
 func (o *sourceOptions) finish(report *preseed.Report, err error) error {
 	if report == nil {
-		return err
+		return input(err)
 	}
 	for _, warning := range report.Warnings {
 		o.log.Warn(warning)
@@ -324,7 +316,7 @@ func reportCode(report *preseed.Report) int {
 
 func (o *sourceOptions) writeReport(report *preseed.Report) error {
 	if o.json() {
-		return writeJSON(o.streams.Out, report)
+		return o.printJSON(report)
 	}
 	return writeReportText(o.streams.Out, report)
 }

@@ -25,7 +25,7 @@ func TestInterruptedImportReports(t *testing.T) {
 	cancel()
 	var out, errors bytes.Buffer
 	code := run(ctx, []string{"preseed", "import", archive, "-n", "k8s.io", "--offline", "--containerd-root", filepath.Join(dir, "root"), "-o", "json"},
-		Streams{In: strings.NewReader(""), Out: &out, Err: &errors})
+		streams{In: strings.NewReader(""), Out: &out, Err: &errors})
 	if code != exitSome {
 		t.Errorf("exit code %d, want %d", code, exitSome)
 	}

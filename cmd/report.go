@@ -31,9 +31,10 @@ func (p *pipeWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// writeJSON prints the one document of a run with -o json.
-func writeJSON(w io.Writer, document any) error {
-	encoder := json.NewEncoder(w)
+// printJSON prints the one document of a run with -o json.
+func (g *globals) printJSON(document any) error {
+	g.printed = true
+	encoder := json.NewEncoder(g.streams.Out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(document)
@@ -61,13 +62,12 @@ func (g *globals) reportError(err error) {
 	if advice != "" {
 		fmt.Fprintf(g.streams.Err, "seedbed: hint: %s\n", printable(advice))
 	}
-	var partial partialError
-	if g.json() && !errors.As(err, &partial) {
+	if g.json() && !g.printed {
 		document := errorDocument{Schema: "seedbed.error/v1"}
 		document.Error.Code = exitCode(err)
 		document.Error.Message = err.Error()
 		document.Error.Hint = advice
-		_ = writeJSON(g.streams.Out, document)
+		_ = g.printJSON(document)
 	}
 }
 

@@ -21,8 +21,8 @@ import (
 	"seedbed/storage"
 )
 
-// Streams are the three standard streams of a run.
-type Streams struct {
+// streams are the three standard streams of a run.
+type streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
@@ -34,7 +34,7 @@ func Main(args []string) int {
 	ignoreBrokenPipes()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	return run(ctx, args, Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	return run(ctx, args, streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 }
 
 // ignoreBrokenPipes turns a write to a closed pipe into EPIPE (os/signal,
@@ -43,20 +43,23 @@ func ignoreBrokenPipes() {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 }
 
-func run(ctx context.Context, args []string, streams Streams) int {
-	streams.Out = &pipeWriter{w: streams.Out}
-	g := &globals{streams: streams}
+// run is Main with streams of its own. An error from before a command has begun
+// its work is the command line's.
+func run(ctx context.Context, args []string, s streams) int {
+	s.Out = &pipeWriter{w: s.Out}
+	g := &globals{streams: s}
 	root := newRootCommand(g)
 	root.SetArgs(args)
-	root.SetIn(streams.In)
-	root.SetOut(streams.Out)
-	root.SetErr(streams.Err)
-	err := root.ExecuteContext(ctx)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
-	if asks(args, "json") {
-		g.output = "json"
+	if !g.running {
+		g.output = requestedOutput(args)
+		err = &usageError{command: c.CommandPath(), err: err}
 	}
 	g.reportError(err)
 	return exitCode(err)
@@ -64,7 +67,7 @@ func run(ctx context.Context, args []string, streams Streams) int {
 
 // globals are the flags that every command has, and what is made of them.
 type globals struct {
-	streams   Streams
+	streams   streams
 	log       *slog.Logger
 	root      string
 	manifest  string
@@ -73,6 +76,9 @@ type globals struct {
 	logLevel  string
 	logFormat string
 	quiet     bool
+
+	running bool // the command line is understood and the command at work
+	printed bool // the document of -o json is on standard output
 }
 
 func newRootCommand(g *globals) *cobra.Command {
@@ -91,16 +97,60 @@ container images into containerd without a network.`,
 		SilenceUsage:      true,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return g.prepare(c) },
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &usageError{command: c.CommandPath(), err: err}
-	})
-	root.CompletionOptions.HiddenDefaultCmd = false
 	g.addFlags(root.PersistentFlags())
 	root.AddCommand(
 		newStorageCommand(g), newContainerdCommand(g), newPreseedCommand(g),
 		newLogsCommand(g), newUnitsCommand(g), newVersionCommand(g), newManCommand(g),
 	)
+	addCobraCommands(root)
+	g.watchStart(root)
 	return root
+}
+
+// addCobraCommands adds the commands that cobra brings, completion and help, gives
+// them examples, and makes them answer an unknown word as ours do.
+func addCobraCommands(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "completion":
+			c.Args, c.RunE = cobra.ArbitraryArgs, runGroup
+			c.Example = "  seedbed completion bash > /etc/bash_completion.d/seedbed"
+			for _, shell := range c.Commands() {
+				shell.Example = "  seedbed completion " + shell.Name()
+			}
+		case "help":
+			c.Run, c.RunE = nil, runHelp
+			c.Example = "  seedbed help storage place"
+		}
+	}
+}
+
+func runHelp(c *cobra.Command, args []string) error {
+	topic, rest, err := c.Root().Find(args)
+	if err == nil && len(rest) > 0 {
+		return runGroup(topic, rest)
+	}
+	if err != nil {
+		return err
+	}
+	topic.InitDefaultHelpFlag()
+	return topic.Help()
+}
+
+// watchStart lets every command note that it has begun: cobra has no error of its
+// own for what it finds wrong with flags and arguments before that.
+func (g *globals) watchStart(c *cobra.Command) {
+	if work := c.RunE; work != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			g.running = true
+			return work(c, args)
+		}
+	}
+	for _, child := range c.Commands() {
+		g.watchStart(child)
+	}
 }
 
 // newGroup returns a command that only holds others: alone it prints its help,
@@ -151,7 +201,7 @@ func (g *globals) addFlags(f *pflag.FlagSet) {
 // prepare completes the global flags once they are parsed.
 func (g *globals) prepare(c *cobra.Command) error {
 	if err := bindEnvironment(c.Flags()); err != nil {
-		return &usageError{command: c.CommandPath(), err: err}
+		return err
 	}
 	for flag, allowed := range map[string][]string{
 		"output":     {"text", "json"},
@@ -161,7 +211,7 @@ func (g *globals) prepare(c *cobra.Command) error {
 	} {
 		value := c.Flags().Lookup(flag).Value.String()
 		if !slices.Contains(allowed, value) {
-			return &usageError{command: c.CommandPath(), err: fmt.Errorf("flag --%s: found %q: expected %s", flag, value, strings.Join(allowed, "|"))}
+			return fmt.Errorf("flag --%s: found %q: expected %s", flag, value, strings.Join(allowed, "|"))
 		}
 	}
 	g.log = slog.New(newLogHandler(g.streams.Err, g))
@@ -188,6 +238,8 @@ func setEnvironment(f *pflag.FlagSet, flag, name string) {
 	known.Annotations = map[string][]string{environmentAnnotation: {name}}
 }
 
+// bindEnvironment fills in the flags that are not given from their environment
+// variables. They still count as not given.
 func bindEnvironment(f *pflag.FlagSet) error {
 	var errs []error
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -196,7 +248,7 @@ func bindEnvironment(f *pflag.FlagSet) error {
 			return
 		}
 		if value := os.Getenv(names[0]); value != "" {
-			if err := f.Set(flag.Name, value); err != nil {
+			if err := flag.Value.Set(value); err != nil {
 				errs = append(errs, fmt.Errorf("environment variable %s: %w", names[0], err))
 			}
 		}
@@ -204,28 +256,12 @@ func bindEnvironment(f *pflag.FlagSet) error {
 	return errors.Join(errs...)
 }
 
-// asks reports whether args ask for an output format, also when they could not
-// be parsed to their end.
-func asks(args []string, format string) bool {
-	for i, arg := range args {
-		switch arg {
-		case "-o" + format, "-o=" + format, "--output=" + format:
-			return true
-		case "-o", "--output":
-			if i+1 < len(args) && args[i+1] == format {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// arguments makes a usage error of what one of cobra's checks finds.
-func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return &usageError{command: c.CommandPath(), err: err}
-		}
-		return nil
-	}
+// requestedOutput is the output format that args, or else the environment, ask
+// for, also when the rest of args cannot be understood.
+func requestedOutput(args []string) string {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.ParseErrorsAllowlist.UnknownFlags = true
+	output := f.StringP("output", "o", os.Getenv("SEEDBED_OUTPUT"), "")
+	_ = f.Parse(args) // what is wrong with args is known already
+	return *output
 }

@@ -26,7 +26,8 @@ func readLayout(name string) (*storage.Layout, error) {
 	if slices.Contains(storage.BuiltinNames(), name) {
 		return storage.Builtin(name)
 	}
-	return storage.ReadLayout(name)
+	layout, err := storage.ReadLayout(name)
+	return layout, input(err)
 }
 
 type placeOptions struct {
@@ -50,13 +51,9 @@ something of another kind stands in the way, nothing at all is done.`,
 		Example: `  seedbed storage place
   seedbed storage place --root ./image --layout fhs
   seedbed storage place --dry-run -o json`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return &usageError{command: c.CommandPath(), err: err}
-			}
-			return runPlace(c.Context(), o)
-		},
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return o.check() },
+		RunE:    func(c *cobra.Command, _ []string) error { return runPlace(c.Context(), o) },
 	}
 	o.addFlags(c.Flags())
 	return c
@@ -138,7 +135,7 @@ func (o *placeOptions) report(plan *storage.Plan, failure error) error {
 	if failure != nil {
 		document.Error, document.Hint = failure.Error(), hint(failure)
 	}
-	return writeJSON(o.streams.Out, document)
+	return o.printJSON(document)
 }
 
 // writePlan says what was done, or would be done. After a failure the error says
@@ -197,7 +194,7 @@ func newStorageCheckCommand(g *globals) *cobra.Command {
 		Long:  "Check compares every node of the manifest with what is there and names each drift. It changes nothing.",
 		Example: `  seedbed storage check
   seedbed storage check --root ./image -o json`,
-		Args: arguments(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return runStorageCheck(c.Context(), g) },
 	}
 }
@@ -230,7 +227,7 @@ func runStorageCheck(ctx context.Context, g *globals) error {
 
 func writeDrift(g *globals, manifest *storage.Manifest, drifts []storage.Drift) error {
 	if g.json() {
-		return writeJSON(g.streams.Out, checkReport{
+		return g.printJSON(checkReport{
 			Schema: "seedbed.storage.check/v1", Root: manifest.Root, Nodes: len(manifest.Nodes),
 			Drift: append([]storage.Drift{}, drifts...),
 		})
@@ -257,15 +254,22 @@ func newShowCommand(g *globals) *cobra.Command {
 		Example: `  seedbed storage show
   seedbed storage show --builtin
   seedbed storage show --layout my.json -o json`,
-		Args: arguments(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error { return runShow(o) },
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return o.check() },
+		RunE:    func(*cobra.Command, []string) error { return runShow(o) },
 	}
 	f := c.Flags()
 	f.StringVar(&o.layout, "layout", "", "show this layout: `node|fhs|FILE`")
 	f.StringVar(&o.builtin, "builtin", "", "show a built-in layout: `node|fhs`")
 	f.Lookup("builtin").NoOptDefVal = "node"
-	c.MarkFlagsMutuallyExclusive("layout", "builtin")
 	return c
+}
+
+func (o *showOptions) check() error {
+	if o.layout != "" && o.builtin != "" {
+		return errors.New("flags --layout and --builtin: found both: expected one")
+	}
+	return nil
 }
 
 func runShow(o *showOptions) error {
@@ -288,7 +292,7 @@ func runShow(o *showOptions) error {
 		document, nodes = manifest, manifest.Nodes
 	}
 	if o.json() {
-		return writeJSON(o.streams.Out, document)
+		return o.printJSON(document)
 	}
 	return drawTree(o.streams.Out, nodes)
 }
@@ -306,14 +310,14 @@ func newLayoutCommand(g *globals) *cobra.Command {
 		Short:     "Print a built-in layout as JSON",
 		Long:      "Layout prints a built-in layout as JSON, to be edited and placed with `storage place --layout FILE`.",
 		Example:   "  seedbed storage layout > my.json\n  seedbed storage layout fhs",
-		Args:      arguments(cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs)),
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: storage.BuiltinNames(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			layout, err := storage.Builtin(append(args, "node")[0])
 			if err != nil {
 				return err
 			}
-			return writeJSON(g.streams.Out, layout)
+			return g.printJSON(layout)
 		},
 	}
 }
@@ -324,7 +328,7 @@ func newPathCommand(g *globals) *cobra.Command {
 		Short:   "Print one node's full path",
 		Long:    "Path prints the full path of the node with that id in the manifest, for use in scripts.",
 		Example: "  ctr -a \"$(seedbed storage path ephemeral.containerd.client_socket)\" images list",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			manifest, err := storage.ReadManifest(g.manifest)
 			if err != nil {
@@ -339,9 +343,16 @@ func newPathCommand(g *globals) *cobra.Command {
 	}
 }
 
+// pathReport is the document of `storage path -o json`.
+type pathReport struct {
+	Schema string `json:"schema"`
+	ID     string `json:"id"`
+	Path   string `json:"path"`
+}
+
 func writePath(g *globals, id, path string) error {
 	if g.json() {
-		return writeJSON(g.streams.Out, map[string]string{"id": id, "path": path})
+		return g.printJSON(pathReport{Schema: "seedbed.storage.path/v1", ID: id, Path: path})
 	}
 	_, err := io.WriteString(g.streams.Out, path+"\n")
 	return err

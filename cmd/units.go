@@ -27,7 +27,7 @@ func newUnitsShowCommand(g *globals) *cobra.Command {
 		Short:     "Print the units",
 		Long:      "Show prints the named units, or all of them, as they would be installed.",
 		Example:   "  seedbed units show\n  seedbed units show seedbed-containerd.service",
-		Args:      arguments(cobra.OnlyValidArgs),
+		Args:      cobra.OnlyValidArgs,
 		ValidArgs: units.Names(),
 		RunE:      func(_ *cobra.Command, args []string) error { return runUnitsShow(g, args) },
 	}
@@ -82,7 +82,7 @@ func runUnitsShow(g *globals, names []string) error {
 		}
 	}
 	if g.json() {
-		return writeJSON(g.streams.Out, map[string]any{"schema": "seedbed.units/v1", "units": texts})
+		return g.printJSON(map[string]any{"schema": "seedbed.units/v1", "units": texts})
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func newUnitsInstallCommand(g *globals) *cobra.Command {
 		Long: `Install writes the units under --root. With --enable they start at the next boot.
 A second run writes only what differs.`,
 		Example: "  seedbed units install --enable\n  seedbed units install --root ./image --enable",
-		Args:    arguments(cobra.NoArgs),
+		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return runUnitsInstall(g, enable) },
 	}
 	c.Flags().BoolVar(&enable, "enable", false, "start the units at the next boot")
@@ -112,7 +112,7 @@ func runUnitsInstall(g *globals, enable bool) error {
 		return err
 	}
 	if g.json() {
-		return writeJSON(g.streams.Out, map[string]any{"schema": "seedbed.units.install/v1", "changed": append([]string{}, changed...)})
+		return g.printJSON(map[string]any{"schema": "seedbed.units.install/v1", "changed": append([]string{}, changed...)})
 	}
 	for _, path := range changed {
 		fmt.Fprintf(g.streams.Out, "written  %s\n", path)
@@ -136,7 +136,7 @@ func newUnitsCheckCommand(g *globals) *cobra.Command {
 		Short:   "Verify the units with systemd-analyze",
 		Long:    "Check runs systemd-analyze verify over the units as they would be installed; anything it says is a failure.",
 		Example: "  seedbed units check",
-		Args:    arguments(cobra.NoArgs),
+		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return runUnitsCheck(c.Context(), g) },
 	}
 }
@@ -150,7 +150,7 @@ func runUnitsCheck(ctx context.Context, g *globals) error {
 		return err
 	}
 	if g.json() {
-		return writeJSON(g.streams.Out, map[string]any{"schema": "seedbed.units.check/v1", "ok": true})
+		return g.printJSON(map[string]any{"schema": "seedbed.units.check/v1", "ok": true})
 	}
 	_, err = fmt.Fprintf(g.streams.Out, "checked %d units: systemd-analyze has no complaint\n", len(units.Names()))
 	return err

@@ -27,12 +27,8 @@ imported again. A SOURCE is what it is for import.`,
 		Example: `  seedbed preseed verify
   seedbed preseed verify --repair
   seedbed preseed verify ./bundles --offline --containerd-root ./image/var/lib/containerd -o json`,
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.check(c.Flags()); err != nil {
-				return &usageError{command: c.CommandPath(), err: err}
-			}
-			return runVerify(c.Context(), o, args)
-		},
+		PreRunE: func(c *cobra.Command, _ []string) error { return o.check(c.Flags()) },
+		RunE:    func(c *cobra.Command, args []string) error { return runVerify(c.Context(), o, args) },
 	}
 	o.addFlags(c.Flags())
 	return c

@@ -24,7 +24,7 @@ func newVersionCommand(g *globals) *cobra.Command {
 		Short:   "Print the versions of seedbed and of its containerd",
 		Long:    "Version prints the version of seedbed, of the containerd inside it, and of the Go that built it.",
 		Example: "  seedbed version\n  seedbed version -o json",
-		Args:    arguments(cobra.NoArgs),
+		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return runVersion(g) },
 	}
 }
@@ -32,7 +32,7 @@ func newVersionCommand(g *globals) *cobra.Command {
 func runVersion(g *globals) error {
 	v := readVersion()
 	if g.json() {
-		return writeJSON(g.streams.Out, v)
+		return g.printJSON(v)
 	}
 	revision := ""
 	if v.Revision != "" {
