@@ -259,9 +259,11 @@ func bindEnvironment(f *pflag.FlagSet) error {
 // requestedOutput is the output format that args, or else the environment, ask
 // for, also when the rest of args cannot be understood.
 func requestedOutput(args []string) string {
+	g := &globals{}
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.ParseErrorsAllowlist.UnknownFlags = true
-	output := f.StringP("output", "o", os.Getenv("SEEDBED_OUTPUT"), "")
+	g.addFlags(f)
 	_ = f.Parse(args) // what is wrong with args is known already
-	return *output
+	_ = bindEnvironment(f)
+	return g.output
 }
