@@ -22,7 +22,7 @@ var allowed = map[string][]string{
 	"seedbed":                          {"seedbed/cmd", "seedbed/internal/daemon/embedded"},
 	"seedbed/cmd":                      {"seedbed/storage", "seedbed/units", "seedbed/internal/daemon", "seedbed/logpump", "seedbed/preseed", "seedbed/preseed/offline", "seedbed/preseed/archive"},
 	"seedbed/storage":                  nil,
-	"seedbed/units":                    nil,
+	"seedbed/units":                    {"seedbed/storage"},
 	"seedbed/logpump":                  nil,
 	"seedbed/internal/daemon":          {"seedbed/logpump"},
 	"seedbed/internal/daemon/embedded": nil,

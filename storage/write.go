@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,28 +50,39 @@ func WriteFile(path string, data []byte, mode Mode) error {
 	return err
 }
 
-// writeFile is the one atomic write: a temporary file in the same directory with a random name, owned by the caller,
-// chmod, fsync, rename, fsync of the directory. It reports whether the new file is in place, which it may be although
-// the last step went wrong.
+// WriteFileAt is [WriteFile] for a name in an open directory, which it does not leave whatever its path leads to by now.
+func WriteFileAt(dir *os.File, name string, data []byte, mode Mode) error {
+	_, err := writeAt(dir, name, data, mode)
+	return err
+}
+
 func (f *folder) writeFile(name string, data []byte, mode Mode) (replaced bool, err error) {
 	dir, err := f.readable()
 	if err != nil {
 		return false, err
 	}
 	defer dir.Close()
+	return writeAt(dir, name, data, mode)
+}
+
+// writeAt is the one atomic write: a temporary file in the same directory with a random name, owned by the caller,
+// chmod, fsync, rename, fsync of the directory. It reports whether the new file is in place, which it may be although
+// the last step went wrong.
+func writeAt(dir *os.File, name string, data []byte, mode Mode) (replaced bool, err error) {
 	at := int(dir.Fd())
 	temp := tempPrefix + rand.Text() + tempSuffix
+	path := filepath.Join(dir.Name(), temp)
 	fd, err := unix.Openat(at, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return false, f.fail("create", temp, err)
+		return false, &fs.PathError{Op: "create", Path: path, Err: err}
 	}
-	if err := fill(os.NewFile(uintptr(fd), f.hostOf(temp)), data, mode); err != nil {
+	if err := fill(os.NewFile(uintptr(fd), path), data, mode); err != nil {
 		unix.Unlinkat(at, temp, 0)
 		return false, err
 	}
 	if err := unix.Renameat(at, temp, at, name); err != nil {
 		unix.Unlinkat(at, temp, 0)
-		return false, f.fail("rename", name, err)
+		return false, &fs.PathError{Op: "rename", Path: filepath.Join(dir.Name(), name), Err: err}
 	}
 	return true, dir.Sync()
 }

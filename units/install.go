@@ -2,7 +2,6 @@ package units
 
 import (
 	"bytes"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/coreos/go-systemd/v22/unit"
+
+	"seedbed/storage"
 )
 
 // Directory is where Install writes: the administrator's directory and not /usr/lib/systemd/system, since it is
@@ -150,7 +151,7 @@ func (i *installer) mkdir(dir string) error {
 	return i.root.Chmod(in(dir), 0o755)
 }
 
-// write makes file hold text, unless it does: through a file beside it that is renamed over it when it is on disk.
+// write makes file hold text, unless it does, whole or not at all.
 func (i *installer) write(file string, text []byte) error {
 	found, err := i.root.ReadFile(in(file))
 	if err == nil && bytes.Equal(found, text) {
@@ -159,27 +160,16 @@ func (i *installer) write(file string, text []byte) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	beside := path.Join(path.Dir(file), "."+path.Base(file)+"."+rand.Text())
-	if err := i.writeNew(beside, text); err != nil {
-		_ = i.root.Remove(in(beside)) // the first error is the one to tell
-		return err
-	}
-	if err := i.root.Rename(in(beside), in(file)); err != nil {
-		_ = i.root.Remove(in(beside))
-		return err
-	}
-	i.changed = append(i.changed, file)
-	return i.sync(path.Dir(file))
-}
-
-// writeNew writes a file that is not there yet, with mode 0644 whatever the umask is, and waits for the disk.
-func (i *installer) writeNew(file string, text []byte) error {
-	f, err := i.root.OpenFile(in(file), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	dir, err := i.root.Open(in(path.Dir(file)))
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	defer dir.Close()
+	if err := storage.WriteFileAt(dir, path.Base(file), text, 0o644); err != nil {
+		return err
+	}
+	i.changed = append(i.changed, file)
+	return nil
 }
 
 // sync waits until the directory's entries are on disk.
