@@ -1,9 +1,11 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -72,12 +74,22 @@ func (o *runOptions) check() error {
 
 func runContainerd(ctx context.Context, o *runOptions) error {
 	defer o.explainHangup()()
-	options, err := o.daemonOptions()
+	manifest, err := storage.ReadManifest(o.manifest)
 	if err != nil {
 		return err
 	}
-	defer options.Log.Close()
-	defer options.RunscLog.Close()
+	options, err := o.daemonOptions(manifest)
+	if err != nil {
+		return err
+	}
+	if options.ConfigFile, err = o.placeConfig(manifest, o.renderDir()); err != nil {
+		return err
+	}
+	closeLogs, err := o.openLogs(&options)
+	if err != nil {
+		return err
+	}
+	defer closeLogs()
 	notify := notifier{o.globals}
 	options.Ready = func() { notify.Ready("containerd answers on " + options.Address) }
 	options.Status = notify.Status
@@ -92,56 +104,50 @@ func (o *runOptions) explainHangup() func() {
 	done := make(chan struct{})
 	signal.Notify(hangups, unix.SIGHUP)
 	go func() {
-		for {
-			select {
-			case <-hangups:
-				o.log.Warn("ignored SIGHUP: containerd reads its configuration only when it starts: restart it instead")
-			case <-done:
-				return
-			}
+		defer close(done)
+		for range hangups {
+			o.log.Warn("ignored SIGHUP: containerd reads its configuration only when it starts: restart it instead")
 		}
 	}()
 	return func() {
 		signal.Stop(hangups)
-		close(done)
+		close(hangups)
+		<-done
 	}
 }
 
-// daemonOptions turns the manifest and the flags into the daemon's options; the
-// configuration that is rendered lies on disk afterwards.
-func (o *runOptions) daemonOptions() (daemon.Options, error) {
-	manifest, err := storage.ReadManifest(o.manifest)
-	if err != nil {
-		return daemon.Options{}, err
-	}
+// daemonOptions turns the manifest and the flags into the daemon's options, but
+// for its configuration and its logs: nothing is opened or written yet.
+func (o *runOptions) daemonOptions(manifest *storage.Manifest) (daemon.Options, error) {
 	tree := manifest.Tree()
 	binary, err := daemon.Find(o.containerd, tree.System.Bin.FullPath(), os.Getenv("PATH"))
 	if err != nil {
 		return daemon.Options{}, err
 	}
-	config, err := o.placeConfig(manifest)
-	if err != nil {
-		return daemon.Options{}, err
-	}
-	log, err := o.sink("containerd")
-	if err != nil {
-		return daemon.Options{}, err
-	}
-	runscLog, err := o.sink("runsc")
-	if err != nil {
-		return daemon.Options{}, err
-	}
-	fifo, err := passedFIFO()
-	if err != nil {
-		return daemon.Options{}, err
-	}
 	return daemon.Options{
-		Binary: binary, ConfigFile: config, RunscFIFOFile: fifo,
+		Binary:    binary,
 		Address:   tree.Ephemeral.Containerd.ClientSocket.FullPath(),
 		RunscFIFO: tree.Ephemeral.Containerd.RunscLogsFIFO.FullPath(),
 		BinDir:    tree.System.Bin.FullPath(), TempDir: tree.Ephemeral.Containerd.Tmp.FullPath(),
 		Environ: os.Environ(), StartTimeout: o.startTimeout, StopTimeout: o.stopTimeout,
-		Log: log, RunscLog: runscLog,
+	}, nil
+}
+
+// openLogs opens the FIFO that was passed and both sinks; the returned function
+// closes what it opened.
+func (o *runOptions) openLogs(options *daemon.Options) (closeLogs func(), err error) {
+	if options.RunscFIFOFile, err = passedFIFO(); err != nil {
+		return nil, err
+	}
+	if options.Log, err = o.sink("containerd", o.streams.Err); err != nil {
+		return nil, err
+	}
+	if options.RunscLog, err = o.sink("runsc", o.streams.Err); err != nil {
+		return nil, errors.Join(err, options.Log.Close())
+	}
+	return func() {
+		_ = options.Log.Close()
+		_ = options.RunscLog.Close()
 	}, nil
 }
 
@@ -159,12 +165,12 @@ func passedFIFO() (*os.File, error) {
 }
 
 // sink is where the records of one source go: the journal under its own
-// identifier when standard error is the journal's, else standard error.
-func (g *globals) sink(identifier string) (logpump.Sink, error) {
-	if g.logFormat == "journal" || g.logFormat == "auto" && isJournal(g.streams.Err) {
+// identifier when that is where logs go, else w.
+func (g *globals) sink(identifier string, w io.Writer) (logpump.Sink, error) {
+	if g.logsToJournal() {
 		return logpump.NewJournal(identifier)
 	}
-	return logpump.NewText(g.streams.Err, identifier), nil
+	return logpump.NewText(w, identifier), nil
 }
 
 // configuration is the configuration that containerd gets, and the gVisor one
@@ -175,10 +181,14 @@ type configuration struct {
 	Runsc      []byte
 }
 
-// rendered are the names of the rendered files in seedbed's runtime directory.
-func (o *runOptions) rendered(name string) string {
-	return filepath.Join(filepath.Dir(storage.DefaultManifest(o.root)), name)
-}
+// The files that are rendered.
+const (
+	renderedConfig = "containerd.toml"
+	renderedRunsc  = "runsc.toml"
+)
+
+// renderDir is where they lie: beside the manifest that they are made of.
+func (o *runOptions) renderDir() string { return filepath.Dir(o.manifest) }
 
 func (o *runOptions) configuration(manifest *storage.Manifest) (configuration, error) {
 	tree := manifest.Tree()
@@ -191,7 +201,7 @@ func (o *runOptions) configuration(manifest *storage.Manifest) (configuration, e
 			return configuration{Path: path, Containerd: data}, err
 		}
 	}
-	options := daemonConfig(tree, o.rendered("runsc.toml"))
+	options := daemonConfig(tree, filepath.Join(o.renderDir(), renderedRunsc))
 	containerd, err := daemon.RenderConfig(options)
 	if err != nil {
 		return configuration{}, err
@@ -211,16 +221,16 @@ func daemonConfig(tree *storage.Root, runscConfig string) daemon.ConfigOptions {
 }
 
 // placeConfig returns the path of the configuration to run with; a rendered one
-// is written first.
-func (o *runOptions) placeConfig(manifest *storage.Manifest) (string, error) {
+// is written into dir first.
+func (o *runOptions) placeConfig(manifest *storage.Manifest, dir string) (string, error) {
 	config, err := o.configuration(manifest)
 	if err != nil || config.Path != "" {
 		return config.Path, err
 	}
-	path := o.rendered("containerd.toml")
-	if err := storage.WriteFile(o.rendered("runsc.toml"), config.Runsc, 0o644); err != nil {
+	if err := storage.WriteFile(filepath.Join(dir, renderedRunsc), config.Runsc, 0o644); err != nil {
 		return "", err
 	}
+	path := filepath.Join(dir, renderedConfig)
 	return path, storage.WriteFile(path, config.Containerd, 0o644)
 }
 
@@ -274,17 +284,18 @@ func newContainerdCheckCommand(g *globals) *cobra.Command {
 		Long:    "Check looks at everything that `containerd run` needs: the binary, the configuration, the socket's path, the FIFO, the runtimes' shims.",
 		Example: "  seedbed containerd check",
 		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return runContainerdCheck(c.Context(), o) },
+		RunE:    func(*cobra.Command, []string) error { return runContainerdCheck(o) },
 	}
 	o.addFlags(c.Flags())
 	return c
 }
 
-// preflightReport is the document of `containerd check -o json`.
+// preflightReport is the document of `containerd check -o json`; config is absent
+// when the configuration is rendered.
 type preflightReport struct {
 	Schema   string             `json:"schema"`
 	Binary   string             `json:"binary"`
-	Config   string             `json:"config"`
+	Config   string             `json:"config,omitempty"`
 	Findings []preflightFinding `json:"findings"`
 }
 
@@ -295,14 +306,26 @@ type preflightFinding struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-func runContainerdCheck(_ context.Context, o *runOptions) error {
-	options, err := o.daemonOptions()
+func runContainerdCheck(o *runOptions) error {
+	manifest, err := storage.ReadManifest(o.manifest)
 	if err != nil {
 		return err
 	}
-	report := preflightReport{
-		Schema: "seedbed.containerd.check/v1", Binary: options.Binary.Path, Config: options.ConfigFile,
-		Findings: []preflightFinding{},
+	options, err := o.daemonOptions(manifest)
+	if err != nil {
+		return err
+	}
+	rendered, err := os.MkdirTemp("", "seedbed-check-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(rendered)
+	if options.ConfigFile, err = o.placeConfig(manifest, rendered); err != nil {
+		return err
+	}
+	report := preflightReport{Schema: "seedbed.containerd.check/v1", Binary: options.Binary.String(), Findings: []preflightFinding{}}
+	if filepath.Dir(options.ConfigFile) != rendered {
+		report.Config = options.ConfigFile
 	}
 	var fatal []daemon.Finding
 	for _, f := range daemon.Preflight(options) {
@@ -331,6 +354,7 @@ func (o *runOptions) writePreflight(report preflightReport) error {
 			fmt.Fprintf(o.streams.Out, "         hint: %s\n", printable(f.Hint))
 		}
 	}
-	_, err := fmt.Fprintf(o.streams.Out, "checked %s with %s: %d findings\n", printable(report.Binary), printable(report.Config), len(report.Findings))
+	_, err := fmt.Fprintf(o.streams.Out, "checked containerd %s with %s: %d findings\n",
+		printable(report.Binary), printable(cmp.Or(report.Config, "the rendered configuration")), len(report.Findings))
 	return err
 }

@@ -13,12 +13,12 @@ import (
 )
 
 // newLogHandler returns the handler for --log-level, --log-format and --quiet.
-func newLogHandler(w io.Writer, g *globals) slog.Handler {
-	level := logLevel(g)
-	switch format := g.logFormat; {
-	case format == "json":
+func newLogHandler(g *globals) slog.Handler {
+	w, level := g.streams.Err, logLevel(g)
+	switch {
+	case g.logFormat == "json":
 		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
-	case format == "journal", format == "auto" && isJournal(w):
+	case g.logsToJournal():
 		return &lineHandler{w: w, level: level, prefix: journalPrefix, lock: &sync.Mutex{}}
 	}
 	return &lineHandler{w: w, level: level, prefix: textPrefix, lock: &sync.Mutex{}}
@@ -29,10 +29,14 @@ func logLevel(g *globals) slog.Level {
 		return slog.LevelError
 	}
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
-		return slog.LevelInfo
-	}
+	_ = level.UnmarshalText([]byte(g.logLevel)) // prepare has refused what is no level
 	return level
+}
+
+// logsToJournal reports whether logs are the journal's: because --log-format says
+// so, or because standard error is its stream.
+func (g *globals) logsToJournal() bool {
+	return g.logFormat == "journal" || g.logFormat == "auto" && isJournal(g.streams.Err)
 }
 
 // isJournal reports whether w is the journal's stream: JOURNAL_STREAM holds its
@@ -54,8 +58,8 @@ type lineHandler struct {
 	w      io.Writer
 	level  slog.Leveler
 	prefix func(slog.Level) string
-	attrs  []slog.Attr
-	group  string
+	attrs  string // those of every record, as they are written
+	group  string // stands before the names of attributes: "a.b."
 	lock   *sync.Mutex
 }
 
@@ -92,9 +96,7 @@ func (h *lineHandler) Handle(_ context.Context, record slog.Record) error {
 	var line strings.Builder
 	line.WriteString(h.prefix(record.Level))
 	line.WriteString(printable(record.Message))
-	for _, attr := range h.attrs {
-		writeAttr(&line, h.group, attr)
-	}
+	line.WriteString(h.attrs)
 	record.Attrs(func(attr slog.Attr) bool {
 		writeAttr(&line, h.group, attr)
 		return true
@@ -116,7 +118,11 @@ func writeAttr(line *strings.Builder, group string, attr slog.Attr) {
 
 func (h *lineHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h
-	with.attrs = append(h.attrs[:len(h.attrs):len(h.attrs)], attrs...)
+	var more strings.Builder
+	for _, attr := range attrs {
+		writeAttr(&more, h.group, attr)
+	}
+	with.attrs += more.String()
 	return &with
 }
 

@@ -1,7 +1,10 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +26,7 @@ type pumpOptions struct {
 	*globals
 	identifier string
 	format     string
+	records    logpump.Format // what format says
 }
 
 func newPumpCommand(g *globals) *cobra.Command {
@@ -35,34 +39,44 @@ when standard error is the journal's, else to standard output. What is in the
 FIFOs at the end is still carried.`,
 		Example: "  seedbed logs pump /ephemeral/consensus/server-logs.fifo --identifier etcd --format json",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			format, err := logpump.ParseFormat(o.format)
-			if err != nil {
-				return &usageError{command: c.CommandPath(), err: err}
-			}
-			return runPump(c.Context(), o, format, args)
-		},
+		PreRunE: func(*cobra.Command, []string) error { return o.check() },
+		RunE:    func(c *cobra.Command, args []string) error { return runPump(c.Context(), o, args) },
 	}
 	c.Flags().StringVar(&o.identifier, "identifier", "", "`name` of the source in the journal (default: the FIFO's name without .fifo)")
 	c.Flags().StringVar(&o.format, "format", "auto", "records as `auto|glog|json|text`")
 	return c
 }
 
-func runPump(ctx context.Context, o *pumpOptions, format logpump.Format, paths []string) error {
-	group, ctx := errgroup.WithContext(ctx)
+func (o *pumpOptions) check() (err error) {
+	o.records, err = logpump.ParseFormat(o.format)
+	return err
+}
+
+// source is an open FIFO and where its records go.
+type source struct {
+	fifo *os.File
+	sink logpump.Sink
+}
+
+func runPump(ctx context.Context, o *pumpOptions, paths []string) error {
+	var sources []source
+	defer func() {
+		for _, s := range sources {
+			_ = s.fifo.Close()
+			_ = s.sink.Close()
+		}
+	}()
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(paths))) {
-		fifo, err := logpump.Open(path)
+		s, err := o.open(path)
 		if err != nil {
 			return err
 		}
-		defer fifo.Close()
-		sink, err := o.pumpSink(path)
-		if err != nil {
-			return err
-		}
-		defer sink.Close()
+		sources = append(sources, s)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, s := range sources {
 		group.Go(func() error {
-			_, err := logpump.Pump(ctx, fifo, logpump.Options{Format: format}, sink)
+			_, err := logpump.Pump(ctx, s.fifo, logpump.Options{Format: o.records}, s.sink)
 			return err
 		})
 	}
@@ -70,13 +84,14 @@ func runPump(ctx context.Context, o *pumpOptions, format logpump.Format, paths [
 	return group.Wait()
 }
 
-func (o *pumpOptions) pumpSink(path string) (logpump.Sink, error) {
-	identifier := o.identifier
-	if identifier == "" {
-		identifier = strings.TrimSuffix(filepath.Base(path), ".fifo")
+func (o *pumpOptions) open(path string) (source, error) {
+	fifo, err := logpump.Open(path)
+	if err != nil {
+		return source{}, input(err)
 	}
-	if o.logFormat == "journal" || o.logFormat == "auto" && isJournal(o.streams.Err) {
-		return logpump.NewJournal(identifier)
+	sink, err := o.sink(cmp.Or(o.identifier, strings.TrimSuffix(filepath.Base(path), ".fifo")), o.streams.Out)
+	if err != nil {
+		return source{}, errors.Join(err, fifo.Close())
 	}
-	return logpump.NewText(o.streams.Out, identifier), nil
+	return source{fifo, sink}, nil
 }

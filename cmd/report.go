@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -13,13 +14,17 @@ import (
 )
 
 // pipeWriter is standard output as the contract has it: once the reader has
-// gone, what is written to it is dropped and the work goes on.
+// gone, what is written to it is dropped and the work goes on. Several goroutines
+// may write to it.
 type pipeWriter struct {
 	w      io.Writer
+	lock   sync.Mutex
 	closed bool
 }
 
 func (p *pipeWriter) Write(b []byte) (int, error) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
 	if p.closed {
 		return len(b), nil
 	}

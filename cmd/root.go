@@ -214,7 +214,7 @@ func (g *globals) prepare(c *cobra.Command) error {
 			return fmt.Errorf("flag --%s: found %q: expected %s", flag, value, strings.Join(allowed, "|"))
 		}
 	}
-	g.log = slog.New(newLogHandler(g.streams.Err, g))
+	g.log = slog.New(newLogHandler(g))
 	root, err := storage.CleanRoot(g.root)
 	if err != nil {
 		return err
