@@ -12,16 +12,16 @@ import (
 // end of a bundle.
 const progressEvery = time.Second
 
-// progressLines returns what --progress makes of an import's events: lines on
-// standard error, and a status for the service manager. It keeps a start or a
-// stop from timing out while bytes move.
+// progressLines returns what is made of an import's events: lines on standard
+// error as --progress has them, and always a status for the service manager and
+// time enough, so that a start does not time out while bytes move.
 func (g *globals) progressLines() func(preseed.Event) {
-	if g.quiet || g.progress == "none" {
-		return nil
-	}
 	notify := notifier{g}
 	show := g.plainProgress
-	if g.progress == "json" {
+	switch {
+	case g.quiet || g.progress == "none":
+		show = func(preseed.Event) {}
+	case g.progress == "json":
 		show = g.jsonProgress
 	}
 	last := time.Now()

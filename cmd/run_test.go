@@ -145,6 +145,23 @@ func TestRunNotifies(t *testing.T) {
 	checkSenders(t, run.Process.Pid, all)
 }
 
+// TestQuietImportExtends: what is shown of the progress has no say in how long the
+// service manager waits.
+func TestQuietImportExtends(t *testing.T) {
+	dir := t.TempDir()
+	archive := filepath.Join(dir, "good.tar")
+	if out, err := exec.CommandContext(t.Context(), "bundle", "oci", archive, "example.com/good:v1").CombinedOutput(); err != nil {
+		t.Fatalf("bundle: %v\n%s", err, out)
+	}
+	socket, arrived := listen(t)
+	command := seedbed(t, "preseed", "import", archive, "-n", "k8s.io", "--offline", "--containerd-root", filepath.Join(dir, "root"), "-q")
+	command.Env = append(os.Environ(), "NOTIFY_SOCKET="+socket)
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("import: %v\n%s", err, out)
+	}
+	waitFor(t, arrived, "EXTEND_TIMEOUT_USEC=30000000")
+}
+
 func signalProcess(t *testing.T, command *exec.Cmd, signal os.Signal) {
 	t.Helper()
 	if err := command.Process.Signal(signal); err != nil {
