@@ -120,7 +120,7 @@ func (b *bench) measureAll(ctx context.Context, rows []row) (*report, error) {
 
 // measureRow runs both programs alternately, the other one first in every second round.
 func (b *bench) measureRow(ctx context.Context, r row) result {
-	res := result{ID: r.id, Case: r.title, Baseline: r.baseline, Bar: r.bar, Limit: r.limit.Seconds(), MemoryLimit: r.memory}
+	res := result{ID: r.id, Case: r.title, Baseline: r.baseline, CPU: r.cpu, Bar: r.bar, Limit: r.limit.Seconds(), MemoryLimit: r.memory}
 	if err := b.corpus.warm(r.forms...); err != nil {
 		res.fail(err)
 		return res

@@ -42,7 +42,7 @@ func TestQuick(t *testing.T) {
 }
 
 func TestCorpusIsReproducible(t *testing.T) {
-	p := parameters{Source: noise(t), Single: []int64{20_000, 10_000}, Base: []int64{10_000}, Top: 5_000, Images: 3}
+	p := parameters{Source: noise(t), Single: []int64{40_000, 20_000}, Base: []int64{20_000}, Top: 20_000, Images: 3}
 	first, second := t.TempDir(), t.TempDir()
 	for _, dir := range []string{first, second} {
 		if err := generate(t.Context(), dir, p); err != nil {

@@ -32,7 +32,7 @@ func sizes(quick bool) parameters {
 	if quick {
 		unit /= 10
 	}
-	p := parameters{Version: 1, Source: "/usr", Images: 20, Top: unit * 3 / 2}
+	p := parameters{Version: 2, Source: "/usr", Images: 20, Top: unit * 3 / 2}
 	for _, share := range []int64{30, 25, 20, 15, 10} { // per cent: real layers differ in size
 		p.Single = append(p.Single, unit*177*share/100)
 	}

@@ -149,7 +149,11 @@ func (m *maker) layer(ctx context.Context, size int64) (layer, error) {
 		if err := ctx.Err(); err != nil {
 			return layer{}, err
 		}
-		if err := out.add(m.take(size / 4)); err != nil {
+		path, err := m.take(size / 16)
+		if err == nil {
+			err = out.add(path)
+		}
+		if err != nil {
 			return layer{}, err
 		}
 	}
@@ -164,15 +168,15 @@ func (m *maker) layer(ctx context.Context, size int64) (layer, error) {
 
 // take returns the next file of at most limit bytes, so that no file makes a layer much larger than asked for. When all
 // have been taken, it begins again.
-func (m *maker) take(limit int64) string {
+func (m *maker) take(limit int64) (string, error) {
 	for range m.files {
 		f := m.files[m.next]
 		m.next = (m.next + 1) % len(m.files)
 		if f.size <= limit {
-			return f.path
+			return f.path, nil
 		}
 	}
-	return "" // which cannot be opened: the error says so
+	return "", fmt.Errorf("take file of at most %d bytes: there is none among %d", limit, len(m.files))
 }
 
 // measured counts and hashes what is written through it.

@@ -93,6 +93,9 @@ func (o *options) defaultDir() error {
 
 // run measures what args ask for and prints the table to stdout, what it is at to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	if len(args) == 2 && args[0] == commandJournalSend {
+		return journalSend(args[1])
+	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err

@@ -21,8 +21,9 @@ type result struct {
 	ID          string   `json:"id"`
 	Case        string   `json:"case"`
 	Baseline    string   `json:"baseline"`
+	CPU         bool     `json:"cpu,omitempty"`           // the ratio is one of CPU time, not of wall time
 	Bar         float64  `json:"bar,omitempty"`           // seedbed's time over the baseline's
-	Limit       float64  `json:"limit,omitempty"`         // of seedbed's time, in seconds
+	Limit       float64  `json:"limit,omitempty"`         // of seedbed's wall time, in seconds
 	MemoryLimit int64    `json:"memory_limit,omitempty"`  // of seedbed's peak, in bytes
 	Status      status   `json:"status"`                  // the verdict
 	Reason      string   `json:"reason,omitempty"`        // why it is missed, not available or not measured
@@ -59,6 +60,9 @@ type series struct {
 	samples []sample
 }
 
+// waiting is how long at least nothing of the program ran, in seconds.
+func (s *series) waiting() float64 { return max(0, s.Seconds-s.User-s.System) }
+
 func (s *series) settle() {
 	s.Seconds = median(each(s.samples, func(s sample) float64 { return s.Wall.Seconds() }))
 	s.User = median(each(s.samples, func(s sample) float64 { return s.User.Seconds() }))
@@ -74,7 +78,7 @@ func (r *result) settle() {
 	r.Peer.settle()
 	var ratios []float64
 	for i, own := range r.Seedbed.samples {
-		ratios = append(ratios, own.Wall.Seconds()/r.Peer.samples[i].Wall.Seconds())
+		ratios = append(ratios, r.cost(own)/r.cost(r.Peer.samples[i]))
 	}
 	if own, peer := r.Seedbed.Stored, r.Peer.Stored; own < peer-peer/50 {
 		r.fail(fmt.Errorf("compare the stores: found %d bytes of blobs: expected about the peer's %d", own, peer))
@@ -92,6 +96,14 @@ func (r *result) settle() {
 	case r.Bar == 0 && r.Limit == 0:
 		r.Status = statusShown
 	}
+}
+
+// cost is what a run is compared by, in seconds.
+func (r *result) cost(s sample) float64 {
+	if r.CPU {
+		return (s.User + s.System).Seconds()
+	}
+	return s.Wall.Seconds()
 }
 
 func (r *result) miss(format string, args ...any) {

@@ -14,8 +14,9 @@ type row struct {
 	id       string
 	title    string
 	baseline string        // the peer, in words
-	bar      float64       // seedbed's time over the peer's may be this; 0: no bar
-	limit    time.Duration // seedbed's time may be this; 0: no limit
+	bar      float64       // seedbed's wall time over the peer's may be this; 0: no bar
+	cpu      bool          // the bar is one of CPU time
+	limit    time.Duration // seedbed's wall time may be this; 0: no limit
 	memory   int64         // seedbed's peak memory may be this, in bytes; 0: no limit
 	site     site
 	forms    []string // of the corpus, that are in the page cache before the first run
@@ -43,7 +44,7 @@ const (
 // selected returns the rows that -run wants.
 func (b *bench) selected() []row {
 	var rows []row
-	for _, group := range [][]row{b.coldRows(), b.againRows(), b.compressedRows(), b.offlineRows(), b.unpackRows(), b.storageRows()} {
+	for _, group := range [][]row{b.coldRows(), b.againRows(), b.compressedRows(), b.offlineRows(), b.unpackRows(), b.storageRows(), b.pumpRows()} {
 		for _, r := range group {
 			if b.run.MatchString(r.id) {
 				rows = append(rows, r)
@@ -92,6 +93,7 @@ func (b *bench) againRows() []row {
 		bar: 0.007, memory: memoryBar, site: siteOnline, forms: []string{formMany, formChanged},
 		seedbed: contender{b.freshlyHolding(formMany), b.seedbedImport(formChanged)},
 		peer:    contender{b.freshlyHolding(formMany), b.ctrImport(formChanged)},
+		after:   b.traceOnline(formChanged, b.freshlyHolding(formMany)),
 	}
 	docker := row{
 		id: "online-docker-again", title: "one docker archive, all there", baseline: "`ctr images import --local --no-unpack`",
