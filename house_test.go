@@ -215,6 +215,32 @@ func TestReferenceNamesEveryFlagAndCode(t *testing.T) {
 	}
 }
 
+var link = regexp.MustCompile(`\]\(([^)#\s]+)`)
+
+// TestLinksLeadSomewhere follows the links between the pages.
+func TestLinksLeadSomewhere(t *testing.T) {
+	pages := []string{"README.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*/*.md", "docs/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range link.FindAllStringSubmatch(string(text), -1) {
+			target := filepath.Join(filepath.Dir(page), match[1])
+			if _, err := os.Stat(target); err != nil && !strings.Contains(match[1], "://") {
+				t.Errorf("%s links to %s: %v", page, match[1], err)
+			}
+		}
+	}
+}
+
 // TestTopLevel keeps the top of the repository to what belongs there.
 func TestTopLevel(t *testing.T) {
 	out, err := exec.Command("git", "ls-files").Output()

@@ -38,7 +38,7 @@ func writeBundle(out *strings.Builder, b *preseed.BundleReport) {
 		fmt.Fprintf(out, "            hint: %s\n", printable(b.Error.Hint))
 	}
 	for _, image := range b.Images {
-		writeImage(out, b.Status, image)
+		writeImage(out, b, image)
 	}
 }
 
@@ -46,13 +46,14 @@ func bundleName(b *preseed.BundleReport) string {
 	return strings.TrimPrefix(b.Namespace+"/"+filepath.Base(b.Path), "/")
 }
 
-func writeImage(out *strings.Builder, bundle preseed.Status, image *preseed.ImageReport) {
+// writeImage leaves out what the line of its bundle has said.
+func writeImage(out *strings.Builder, b *preseed.BundleReport, image *preseed.ImageReport) {
 	name := image.Name
 	if name == "" {
 		name = "unnamed image " + string(image.Digest)
 	}
 	var facts []string
-	if image.Status != bundle {
+	if image.Status != b.Status {
 		facts = append(facts, string(image.Status))
 	}
 	facts = append(facts, image.Platforms...)
@@ -66,7 +67,7 @@ func writeImage(out *strings.Builder, bundle preseed.Status, image *preseed.Imag
 	if len(facts) > 0 {
 		fmt.Fprintf(out, " (%s)", printable(strings.Join(facts, ", ")))
 	}
-	if image.Reason != "" {
+	if image.Reason != "" && image.Reason != b.Reason {
 		fmt.Fprintf(out, ": %s", printable(image.Reason))
 	}
 	out.WriteByte('\n')
