@@ -132,7 +132,7 @@ func exitTable() []exitRow {
 		}},
 		{exitUnavailable, tests{is(preseed.ErrUnavailable)}},
 		{exitCantCreate, tests{
-			as[*storage.Conflict], as[*storage.Interrupted], as[*units.Conflict], as[*logpump.NotFIFO], as[*daemon.SocketError],
+			as[*storage.Conflict], as[*storage.BadMount], as[*storage.Interrupted], as[*units.Conflict], as[*logpump.NotFIFO], as[*daemon.SocketError],
 			is(unix.ENOSPC), is(unix.EDQUOT), is(unix.EROFS), is(unix.ENOENT), is(unix.ENOTDIR), is(unix.EISDIR),
 			is(unix.ELOOP), is(unix.EEXIST), is(unix.ENAMETOOLONG),
 		}},

@@ -47,7 +47,11 @@ func newPlaceCommand(g *globals) *cobra.Command {
 modes that it declares, whatever the umask is, and writes the manifest once
 everything is there. Sockets and files are reserved: the programs that own them
 make them. What is there is never overwritten, emptied or removed; where
-something of another kind stands in the way, nothing at all is done.`,
+something of another kind stands in the way, nothing at all is done.
+
+A layout's mounts are looked at for the root /: one that is required has to be
+there as declared, else nothing is done; a tmpfs that is to be made is filled
+before it is mounted, and never on top of another mount.`,
 		Example: `  seedbed storage place
   seedbed storage place --root ./image --layout fhs
   seedbed storage place --dry-run -o json`,
@@ -175,16 +179,16 @@ func placeSummary(o *placeOptions, plan *storage.Plan) string {
 	return fmt.Sprintf("%s %d nodes under %s: %d changed, %d unchanged", verb, declared(plan), printable(o.root), plan.Changed(), len(plan.Steps)-plan.Changed())
 }
 
-// declared counts the steps of the layout's nodes; parents that no node
-// describes and orphans have steps too.
+// declared counts the layout's nodes that have steps, some of them more than
+// one; parents that no node describes and orphans have steps too.
 func declared(plan *storage.Plan) int {
-	n := 0
+	ids := map[string]bool{}
 	for _, step := range plan.Steps {
 		if step.ID != "" && step.Action != storage.ActionOrphan {
-			n++
+			ids[step.ID] = true
 		}
 	}
-	return n
+	return len(ids)
 }
 
 func newStorageCheckCommand(g *globals) *cobra.Command {

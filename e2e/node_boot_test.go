@@ -66,10 +66,27 @@ func ownContainerd(t *testing.T) systemd.Bind {
 // bootNode returns a booted node on which nothing of seedbed has run yet, with its units installed.
 func bootNode(t *testing.T, binds []systemd.Bind) *node {
 	t.Helper()
-	n := &node{t: t, Machine: systemd.Boot(t, systemd.Options{
-		Binds: binds,
-		Files: map[string]string{"/etc/systemd/system/kubelet.service": kubelet},
-	})}
+	return bootNodeWith(t, systemd.Options{Binds: binds, Images: []systemd.Image{dataImage(t)}})
+}
+
+// dataImage returns the node's data partition: without it, its tree is not placed.
+func dataImage(t *testing.T) systemd.Image {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "data.xfs")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 2<<30)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.xfs", "-q", file).CombinedOutput(); err != nil {
+		t.Skipf("a node's data partition needs mkfs.xfs: %v: %s", err, out)
+	}
+	return systemd.Image{Host: file, Machine: "/data", Type: "xfs", Options: "noexec"}
+}
+
+// bootNodeWith is bootNode for a machine of other options.
+func bootNodeWith(t *testing.T, o systemd.Options) *node {
+	t.Helper()
+	o.Files = map[string]string{"/etc/systemd/system/kubelet.service": kubelet}
+	n := &node{t: t, Machine: systemd.Boot(t, o)}
 	writeBundles(t, n.Path("/containerd/preseed"))
 	n.Run("seedbed", "units", "install", "--enable")
 	n.Systemctl("daemon-reload")

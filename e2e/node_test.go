@@ -24,6 +24,7 @@ func TestNode(t *testing.T) {
 	n.wantOrder()
 	n.wantOneReadyEach()
 	n.wantManifest()
+	n.wantMounts()
 	n.wantPinned(ociImage)
 	n.wantPinned(dockerImage)
 	n.wantHello(ociImage)
@@ -79,7 +80,7 @@ func TestNodeAtBoot(t *testing.T) {
 		binds = append(binds, systemd.Bind{Host: filepath.Join(image, path), Machine: "/" + path, Writable: true})
 	}
 	n := &node{t: t, Machine: systemd.Boot(t, systemd.Options{
-		Binds: binds, Target: "multi-user.target", BootTimeout: time.Minute,
+		Binds: binds, Images: []systemd.Image{dataImage(t)}, Target: "multi-user.target", BootTimeout: time.Minute,
 		Files: map[string]string{"/etc/systemd/system/kubelet.service": kubelet},
 	})}
 	defer n.explain()
@@ -88,5 +89,32 @@ func TestNodeAtBoot(t *testing.T) {
 	if console := n.Console(); strings.Contains(console, "ordering cycle") {
 		t.Errorf("the boot has an ordering cycle:\n%s", console)
 	}
+	n.powerOff()
+}
+
+// A node whose data partition is not mounted is not placed: its data would land on the root file system, and be hidden
+// by the partition later. What needs the tree does not start.
+func TestNodeWithoutData(t *testing.T) {
+	n := bootNodeWith(t, systemd.Options{Binds: programs(t)})
+	defer n.explain()
+	if r := n.TrySystemctl("start", storageUnit, containerdUnit); r.OK() {
+		t.Error("the node was started without a data partition")
+	}
+	if got := n.Property(storageUnit, "ExecMainStatus"); got != "73" {
+		t.Errorf("storage place exited with %s, want 73", got)
+	}
+	if got := n.state(containerdUnit); got != "inactive/dead" {
+		t.Errorf("%s is %s, want it not started", containerdUnit, got)
+	}
+	said := strings.Join(systemd.Messages(n.Journal("--unit="+storageUnit)), "\n")
+	for _, want := range []string{`mount data: found no mount point at "/data": expected a mount of xfs with noexec`, "hint: nothing was changed"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the journal does not say %q:\n%s", want, said)
+		}
+	}
+	if r := n.Try("sh", "-c", "test ! -e /data && test ! -e /ephemeral && test ! -e "+manifest); !r.OK() {
+		t.Errorf("something was placed: %v", r)
+	}
+	n.Run("seedbed", "storage", "place", "--mounts=ignore")
 	n.powerOff()
 }

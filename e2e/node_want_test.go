@@ -93,6 +93,20 @@ func (n *node) wantManifest() {
 	}
 }
 
+// wantMounts wants data to be what the machine has mounted, and ephemeral to be made: one mount each, with the options of
+// the layout.
+func (n *node) wantMounts() {
+	n.t.Helper()
+	for path, want := range map[string]string{"/data": "xfs", "/ephemeral": "tmpfs"} {
+		if got := n.Run("findmnt", "--noheadings", "--output=FSTYPE", "--mountpoint="+path); strings.TrimSpace(got) != want {
+			n.t.Errorf("at %s is mounted %q, want %s alone", path, got, want)
+		}
+	}
+	if got := n.Run("findmnt", "--noheadings", "--output=OPTIONS", "/ephemeral"); !strings.HasPrefix(got, "rw,nosuid,nodev,") {
+		n.t.Errorf("/ephemeral has options %s", got)
+	}
+}
+
 func (n *node) readFile(path string) string {
 	n.t.Helper()
 	data, err := os.ReadFile(n.Path(path))

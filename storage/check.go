@@ -59,12 +59,7 @@ func (pl *planner) drifts(m *Manifest) []Drift {
 	for i := range m.Nodes {
 		was[m.Nodes[i].ID] = m.Nodes[i].State
 	}
-	drifts := []Drift{}
-	for i, mount := range pl.placedMounts {
-		if m.Mounts[i].State == MountMounted && mount.State != MountMounted {
-			drifts = append(drifts, Drift{mount.ID, path.Join(m.Root, mount.Path), KindDir, "mounted " + mount.FSType, "no mount point"})
-		}
-	}
+	drifts := pl.lostMounts(m)
 	for i := range pl.plan.Steps {
 		s := &pl.plan.Steps[i]
 		d := Drift{s.ID, path.Join(m.Root, s.Path), s.Kind, s.To, s.From}

@@ -348,8 +348,8 @@ func sameNode(a, b Node) bool {
 }
 
 func sameMount(a, b Mount) bool {
-	return a.ID == b.ID && a.Path == b.Path && a.Policy == b.Policy && a.FSType == b.FSType &&
-		a.State == b.State && slices.Equal(a.Options, b.Options)
+	return a.ID == b.ID && a.Path == b.Path && a.Policy == b.Policy && a.FSType == b.FSType && a.Source == b.Source &&
+		a.Size == b.Size && a.Encryption == b.Encryption && a.State == b.State && slices.Equal(a.Options, b.Options)
 }
 
 // orphans lists what the previous manifest has and this layout does not. It is left where it is.

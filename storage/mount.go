@@ -1,16 +1,11 @@
 package storage
 
 import (
-	"bufio"
-	"os"
-	"slices"
-	"strconv"
+	"fmt"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
-// Mount is a mount point of the tree.
+// Mount is a mount point of the tree, and what is to be mounted there.
 type Mount struct {
 	// ID is the id of the node that is the mount point.
 	ID   string `json:"id"`
@@ -18,8 +13,14 @@ type Mount struct {
 	// Policy is require, make or prefer.
 	Policy string `json:"policy"`
 	FSType string `json:"fstype"`
-	// Options are those that the mount has to have.
+	// Source is a device (/dev/…, UUID=, LABEL=, PARTUUID= or PARTLABEL=); empty for any.
+	Source string `json:"source,omitempty"`
+	// Options are those that the mount has to have, or gets when it is made.
 	Options []string `json:"options,omitempty"`
+	// Size is the least size of the file system, or the one it is made with: bytes, or with k, m, g or t times 1024.
+	Size string `json:"size,omitempty"`
+	// Encryption is "dm-crypt" when the file system has to stand on encrypted devices only; empty for any.
+	Encryption string `json:"encryption,omitempty"`
 	// State is mounted, absent or ignored; a layout has none.
 	State string `json:"state,omitempty"`
 }
@@ -28,8 +29,11 @@ type Mount struct {
 const (
 	PolicyRequire = "require" // it must be a mount point of that file system
 	PolicyMake    = "make"    // it is mounted when nothing is
-	PolicyPrefer  = "prefer"  // it is checked when it is mounted
+	PolicyPrefer  = "prefer"  // it is checked when it is mounted, and a difference is only warned about
 )
+
+// EncryptionDMCrypt is the value of [Mount.Encryption] for a file system that stands on dm-crypt.
+const EncryptionDMCrypt = "dm-crypt"
 
 // The states of a mount in a manifest.
 const (
@@ -53,92 +57,41 @@ func (m MountMode) apply(root string) bool {
 	return m == MountsApply || m == MountsAuto && root == "/"
 }
 
-// mounted reports whether the directory is the root of a mounted file system, and of which type.
-func (f *folder) mounted() (fsType string, ok bool, err error) {
-	if f.absent {
-		return "", false, nil
+// wanted describes the mount for a message: "xfs with noexec on dm-crypt".
+func (m *Mount) wanted() string {
+	words := []string{"a mount of " + m.FSType}
+	if m.FSType == "" {
+		words = []string{"a mount"}
 	}
-	fd, err := f.open()
-	if err != nil {
-		return "", false, err
+	if m.Source != "" {
+		words = append(words, "from "+m.Source)
 	}
-	var st unix.Statx_t
-	flags := unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
-	if err := unix.Statx(fd, "", flags, unix.STATX_MNT_ID, &st); err != nil {
-		return "", false, f.fail("statx", "", err)
+	if len(m.Options) > 0 {
+		words = append(words, "with "+strings.Join(m.Options, ","))
 	}
-	if st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
-		return "", false, nil
+	if m.Size != "" {
+		words = append(words, "of "+m.Size)
 	}
-	fsType, err = mountType(st.Mnt_id)
-	return fsType, true, err
+	if m.Encryption != "" {
+		words = append(words, "on "+m.Encryption)
+	}
+	return strings.Join(words, " ")
 }
 
-// mountType looks a mount id up in /proc/self/mountinfo (proc_pid_mountinfo(5)); the type stands after the lone dash.
-func mountType(id uint64) (string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	want := strconv.FormatUint(id, 10)
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		before, after, ok := strings.Cut(lines.Text(), " - ")
-		first, _, _ := strings.Cut(before, " ")
-		if fields := strings.Fields(after); ok && first == want && len(fields) > 0 {
-			return fields[0], nil
-		}
-	}
-	return "", lines.Err()
+// BadMount is a mount point at which the layout's policy is not met. Nothing was changed when it is reported.
+type BadMount struct {
+	ID     string // of the mount
+	Path   string // on the host
+	Policy string
+	Want   string // "a mount of xfs"
+	Got    string // "no mount point", "ext4 from /dev/sdb1"
+	Advice string
 }
 
-// mounts looks at every mount point of the layout, records its state, and warns where it is not as declared.
-func (pl *planner) mounts() {
-	pl.mountState = map[string]string{}
-	for i := range pl.layout.Mounts {
-		m := pl.layout.Mounts[i]
-		m.State = MountIgnored
-		if pl.applyMounts {
-			m.State = pl.mountPoint(m)
-		}
-		pl.mountState[m.ID] = m.State
-		pl.placedMounts = append(pl.placedMounts, m)
-	}
+// Error says what was found and what was expected.
+func (b *BadMount) Error() string {
+	return fmt.Sprintf("mount %s: found %s at %q: expected %s (policy %s)", b.ID, b.Got, b.Path, b.Want, b.Policy)
 }
 
-// mountPoint returns the state of one mount point.
-func (pl *planner) mountPoint(m Mount) string {
-	dir, name, err := pl.walk.locate(m.Path)
-	if err != nil {
-		return MountAbsent // the node itself reports it
-	}
-	f, err := pl.walk.enter(dir, name, 0)
-	if err != nil {
-		return MountAbsent
-	}
-	fsType, ok, err := f.mounted()
-	if err != nil {
-		pl.refuse(err)
-		return MountAbsent
-	}
-	if !ok {
-		if m.Policy != PolicyPrefer {
-			pl.warn("mount %s: %q is no mount point: expected %s (policy %s)", m.ID, f.host(), m.FSType, m.Policy)
-		}
-		return MountAbsent
-	}
-	if m.FSType != "" && fsType != m.FSType {
-		pl.warn("mount %s: %q is %s: expected %s (policy %s)", m.ID, f.host(), fsType, m.FSType, m.Policy)
-	}
-	return MountMounted
-}
-
-// movedMounts gives each mount the path at which its node was found, links resolved.
-func (pl *planner) movedMounts() {
-	for i := range pl.placedMounts {
-		m := &pl.placedMounts[i]
-		node := slices.IndexFunc(pl.placed, func(n Node) bool { return n.ID == m.ID })
-		m.Path = pl.placed[node].Path
-	}
-}
+// Hint is the next step.
+func (b *BadMount) Hint() string { return "nothing was changed; " + b.Advice }

@@ -89,6 +89,9 @@ func placeNew(ctx context.Context, w *walker, l *Layout, o PlaceOptions) (*Resul
 func (p *Plan) finish(ctx context.Context, log *journal, steps []Step) (*Result, error) {
 	r := &Result{Plan: p}
 	err := log.run(ctx, steps)
+	if err == nil {
+		err = log.attach()
+	}
 	if err == nil && p.file.dir != nil {
 		err = p.file.dir.sweep()
 	}
@@ -138,8 +141,11 @@ func (j *journal) run(ctx context.Context, steps []Step) error {
 
 // do does one step that changes something.
 func (j *journal) do(s *Step) error {
-	if s.Action == ActionMake {
+	switch s.Action {
+	case ActionMake:
 		return j.make(s)
+	case ActionMount:
+		return j.mount(s)
 	}
 	fd, release, err := s.handle()
 	if err != nil {
@@ -177,6 +183,30 @@ func (j *journal) make(s *Step) error {
 		s.self.absent, s.self.found = false, made
 	}
 	return s.finish(made)
+}
+
+// mount makes a file system that is mounted nowhere yet.
+func (j *journal) mount(s *Step) error {
+	fd, err := s.self.mount.build(&s.want)
+	if err != nil {
+		return err
+	}
+	s.self.absent = false
+	s.self.walk.hold(s.self, fd)
+	j.done = append(j.done, *s)
+	return s.self.stat(fd)
+}
+
+// attach moves what was mounted nowhere into place, the outer mounts first.
+func (j *journal) attach() error {
+	for i := range j.done {
+		if s := &j.done[i]; s.Action == ActionMount {
+			if err := s.self.attach(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // overtaken is the conflict with what somebody made here since the plan.
@@ -296,8 +326,11 @@ func (j *journal) undo() int {
 }
 
 func (s *Step) revert() error {
-	if s.Action == ActionMake {
+	switch s.Action {
+	case ActionMake:
 		return s.remove()
+	case ActionMount:
+		return s.self.detach()
 	}
 	fd, release, err := s.handle()
 	if err != nil {

@@ -337,39 +337,6 @@ func TestARootWhoseParentIsAbsent(t *testing.T) {
 	}
 }
 
-func TestMounts(t *testing.T) {
-	root := t.TempDir()
-	l := builtin(t, "node")
-	for _, m := range place(t, l, root).Manifest.Mounts {
-		if m.State != MountIgnored {
-			t.Errorf("%s is %s: expected ignored", m.ID, m.State)
-		}
-	}
-	mount(t, "seedbed-test", root+"/ephemeral", "tmpfs", 0, "mode=0755")
-	mount(t, "seedbed-test", root+"/data", "tmpfs", 0, "mode=0755")
-	must(t, os.RemoveAll(root+"/esp"))
-	r, err := Place(t.Context(), l, PlaceOptions{Root: root, Mounts: MountsApply})
-	must(t, err)
-	want := map[string]string{"esp": MountAbsent, "data": MountMounted, "ephemeral": MountMounted, "tmp": MountAbsent, "run": MountAbsent}
-	for _, m := range r.Manifest.Mounts {
-		if m.State != want[m.ID] {
-			t.Errorf("%s is %s: expected %s", m.ID, m.State, want[m.ID])
-		}
-	}
-	if text := strings.Join(r.Plan.Warnings, "\n"); !strings.Contains(text, `data" is tmpfs: expected xfs`) {
-		t.Errorf("warnings: %s", text)
-	}
-	if entries, err := os.ReadDir(root + "/esp"); err != nil || len(entries) != 0 {
-		t.Errorf("esp: %v, %v: expected only its mount point while it is not mounted", entries, err)
-	}
-	must(t, unix.Unmount(root+"/ephemeral", unix.MNT_DETACH))
-	drifts, err := Check(t.Context(), r.Manifest)
-	must(t, err)
-	if len(drifts) == 0 || drifts[0].Want != "mounted tmpfs" {
-		t.Errorf("Check: %v: expected the lost mount first", drifts)
-	}
-}
-
 // TestMain lets the test binary be the program that is killed below.
 func TestMain(m *testing.M) {
 	root := os.Getenv("SEEDBED_TEST_PLACE")

@@ -10,11 +10,12 @@ import (
 // Action is what a step does.
 type Action string
 
-// The actions. Make, chmod and chown change the tree; the others only say what was seen.
+// The actions. Make, chmod, chown and mount change the tree; the others only say what was seen.
 const (
 	ActionMake     Action = "make"     // it is absent and will be made
 	ActionChmod    Action = "chmod"    // its mode is set
 	ActionChown    Action = "chown"    // its owner is set
+	ActionMount    Action = "mount"    // a file system is made and mounted
 	ActionKeep     Action = "keep"     // it is as it should be
 	ActionReserve  Action = "reserve"  // it is absent, and its owner will make it
 	ActionConflict Action = "conflict" // something else is there
@@ -41,7 +42,7 @@ type Step struct {
 
 // changes reports whether the step writes.
 func (s *Step) changes() bool {
-	return s.Action == ActionMake || s.Action == ActionChmod || s.Action == ActionChown
+	return s.Action == ActionMake || s.Action == ActionChmod || s.Action == ActionChown || s.Action == ActionMount
 }
 
 // Plan is wanted against found.

@@ -27,6 +27,8 @@ type planner struct {
 	placed       []Node // the layout's nodes as they will be
 	placedMounts []Mount
 	mountState   map[string]string
+	blocked      map[string]bool // mounts without which nothing can be said of their nodes
+	mountDrift   []Drift         // mounts that are not as declared
 }
 
 func newPlanner(w *walker, l *Layout, applyMounts bool) *planner {
@@ -99,6 +101,9 @@ func (pl *planner) add(s Step) *Step {
 func (pl *planner) node(n *Node) {
 	n.State = StateAbsent
 	pl.own(n)
+	if pl.blocked[n.Mount] {
+		return
+	}
 	dir, name, err := pl.walk.locate(n.Path)
 	var s Step
 	if err == nil {
@@ -166,6 +171,9 @@ func (pl *planner) see(n *Node, dir *folder, name string) (Step, error) {
 // settle turns what was seen into steps.
 func (pl *planner) settle(n *Node, s Step) {
 	switch {
+	case s.self != nil && s.self.mount != nil:
+		n.State = StatePresent
+		pl.mountStep(s.self)
 	case s.self != nil && s.self.step > 0:
 		pl.adopt(n, s)
 	case s.found.kind == "":
@@ -258,6 +266,10 @@ func becomes(n *Node) string {
 // root (or the caller, when it is not root).
 func (pl *planner) parents(f *folder) {
 	if f == nil || !f.absent || f.step > 0 {
+		return
+	}
+	if f.mount != nil {
+		pl.mountStep(f)
 		return
 	}
 	pl.parents(f.up)

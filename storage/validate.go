@@ -173,11 +173,51 @@ func (v *validator) mounts(l *Layout) {
 		if !slices.Contains([]string{PolicyRequire, PolicyMake, PolicyPrefer}, m.Policy) {
 			v.report(at, "policy %q: expected require, make or prefer", m.Policy)
 		}
+		v.mountProperties(at, &m)
 		seen[m.ID] = true
 	}
 	for i := range l.Nodes {
 		if n := &l.Nodes[i]; n.Mount != "" && !seen[n.Mount] {
 			v.report(position(i, n), "mount %q: there is no such mount", n.Mount)
+		}
+	}
+}
+
+// mountProperties checks what is to be mounted.
+func (v *validator) mountProperties(at string, m *Mount) {
+	if m.Size != "" && bytesOf(m.Size) == 0 {
+		v.report(at, "size %q: expected a number of bytes, or one with k, m, g or t", m.Size)
+	}
+	if m.Encryption != "" && m.Encryption != EncryptionDMCrypt {
+		v.report(at, "encryption %q: expected %q or nothing", m.Encryption, EncryptionDMCrypt)
+	}
+	for _, o := range m.Options {
+		if o == "" || strings.ContainsAny(o, ", \t\n\x00") {
+			v.report(at, "option %q: expected one mount option without spaces and commas", o)
+		}
+	}
+	if m.Policy == PolicyMake {
+		v.made(at, m)
+	}
+}
+
+// made checks a mount that Place makes.
+func (v *validator) made(at string, m *Mount) {
+	if m.FSType != "tmpfs" {
+		v.report(at, "fstype %q: expected tmpfs, the one that is made", m.FSType)
+	}
+	if m.Path == "/" {
+		v.report(at, "path %q: expected a directory below the root", m.Path)
+	}
+	if m.Encryption != "" {
+		v.report(at, "encryption %q: a tmpfs has no device", m.Encryption)
+	}
+	for _, o := range m.Options {
+		switch name, _, _ := strings.Cut(o, "="); name {
+		case "mode", "uid", "gid":
+			v.report(at, "option %q: the root of the mount has the mode and the owner of node %s", o, m.ID)
+		case "size":
+			v.report(at, "option %q: expected the field size", o)
 		}
 	}
 }

@@ -85,8 +85,9 @@ type folder struct {
 	fd     int // O_PATH, or -1
 	inside map[string]reached
 
-	step int   // index+1 of the plan's step that makes it
-	node *Node // the declared node that it is
+	mount *mounting // it is the root of a file system that is yet to be mounted
+	step  int       // index+1 of the plan's step that makes it
+	node  *Node     // the declared node that it is
 }
 
 // reached is the remembered result of entering a name.
@@ -270,6 +271,9 @@ func (f *folder) open() (int, error) {
 	if f.fd >= 0 {
 		return f.fd, nil
 	}
+	if f.mount != nil {
+		return -1, f.fail("open", "", unix.ENOENT)
+	}
 	above, err := f.up.open()
 	if err != nil {
 		return -1, err
@@ -325,7 +329,8 @@ func (w *walker) hold(f *folder, fd int) {
 	w.opened = append(w.opened, f)
 }
 
-// keepOnly closes every descriptor but those of the branch and of the root, which cannot be opened again from above.
+// keepOnly closes every descriptor but those of the branch and those that cannot be opened again from above: the root's,
+// and those of file systems that are mounted nowhere yet.
 func (w *walker) keepOnly(branch *folder) {
 	keep := map[*folder]bool{w.root: true}
 	for f := branch; f != nil; f = f.up {
@@ -333,7 +338,7 @@ func (w *walker) keepOnly(branch *folder) {
 	}
 	var kept []*folder
 	for _, f := range w.opened {
-		if keep[f] {
+		if keep[f] || f.mount != nil {
 			kept = append(kept, f)
 			continue
 		}

@@ -4,7 +4,7 @@
 #   $1  an empty directory, the machine's root
 #   $2  the host's terminal that is the machine's console
 #   $3  the unit to boot to
-#   $4… read-only or read-write binds, each "ro|rw:HOST:MACHINE"
+#   $4… read-only or read-write binds, each "ro|rw:HOST:MACHINE", and images to mount, each "TYPE,OPTIONS:HOST:MACHINE"
 # CGROUPS names the machine's own cgroups, one "MOUNTPOINT:FSTYPE:OPTIONS:DIRECTORY" a word.
 set -eu
 root=$1 console=$2 target=$3
@@ -113,7 +113,14 @@ done
 
 for entry in "$@"; do
 	paths=${entry#*:}
-	bind "${entry%%:*}" "${paths%%:*}" "${paths#*:}"
+	how=${entry%%:*}
+	case $how in
+	ro | rw) bind "$how" "${paths%%:*}" "${paths#*:}" ;;
+	*)
+		mkdir -p "$root${paths#*:}"
+		mount -t "${how%%,*}" -o "loop,${how#*,}" "${paths%%:*}" "$root${paths#*:}"
+		;;
+	esac
 done
 
 mkdir old

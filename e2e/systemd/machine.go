@@ -6,6 +6,7 @@
 package systemd
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -33,9 +34,19 @@ type Bind struct {
 	Writable bool
 }
 
+// Image is a file on the host that holds a file system, mounted in a machine and nowhere else.
+type Image struct {
+	Host    string // absolute path on the host
+	Machine string // absolute path in the machine
+	Type    string // "xfs"
+	Options string // mount options, comma-separated; rw when it is empty
+}
+
 // Options says what a machine has besides /usr. The zero value is a machine with nothing more.
 type Options struct {
 	Binds []Bind
+	// Images are mounted from loop devices that end with the machine.
+	Images []Image
 	// Files are written into the machine's root before it boots: absolute path to content, mode 0644.
 	Files map[string]string
 	// Target is the unit to boot to; basic.target when it is empty.
@@ -186,6 +197,9 @@ func (m *Machine) prepare(o Options) ([]string, error) {
 			mode = "rw"
 		}
 		binds = append(binds, mode+":"+b.Host+":"+b.Machine)
+	}
+	for _, i := range o.Images {
+		binds = append(binds, i.Type+","+cmp.Or(i.Options, "rw")+":"+i.Host+":"+i.Machine)
 	}
 	return binds, nil
 }
