@@ -51,7 +51,7 @@ func CleanRoot(root string) (string, error) {
 // bytes are damaged; each with a hint.
 func ReadManifest(name string) (*Manifest, error) {
 	data, err := readTrusted(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil, &advised{fmt.Errorf("read %q: %w", name, ErrNoManifest), "run seedbed storage place first"}
 	}
 	if err != nil {
@@ -254,7 +254,14 @@ func (pl *planner) manifest(o PlaceOptions) error {
 		Schema: Schema, Layout: pl.layout.Name, Declaration: pl.layout.digest(),
 		Root: o.Root, BootID: boot, Nodes: pl.placed, Mounts: pl.placedMounts,
 	}
+	if err := pl.manifestNodes(o); err != nil {
+		pl.refuse(err)
+		return nil
+	}
 	f, err := pl.openManifest(o)
+	if err == nil {
+		err = f.dir.trusted(pl.caller)
+	}
 	if err != nil {
 		pl.refuse(err)
 		return nil
@@ -271,6 +278,52 @@ func (pl *planner) manifest(o PlaceOptions) error {
 	}
 	pl.plan.file = f
 	return err
+}
+
+// manifestNodes refuses nodes that take the manifest's place, or make what is above it no directory or one that readers
+// do not trust.
+func (pl *planner) manifestNodes(o PlaceOptions) error {
+	inside, ok := strings.CutPrefix(o.Manifest, strings.TrimSuffix(o.Root, "/"))
+	if !ok {
+		return nil
+	}
+	var findings []error
+	for i := range pl.placed {
+		n := &pl.placed[i]
+		fact := ""
+		switch {
+		case n.Path == inside, strings.HasPrefix(n.Path, inside+"/"):
+			fact = "is the manifest's own place"
+		case strings.HasPrefix(inside, n.Path+"/") && n.Kind != KindDir && !n.Host:
+			fact = "lies above the manifest: expected a dir"
+		case n.Path == path.Dir(inside) && n.Mode&0o022 != 0 && !n.Host:
+			fact = fmt.Sprintf("holds the manifest, and has mode %s: expected it writable by its owner only", n.Mode)
+		}
+		if fact != "" {
+			findings = append(findings, &ValidationError{position(i, n), fmt.Sprintf("path %q: %s", n.Path, fact)})
+		}
+	}
+	return errors.Join(findings...)
+}
+
+// trusted refuses to write the manifest into a directory from which its readers would not take it. One that a node
+// describes will be as the node says.
+func (f *folder) trusted(caller *owner) error {
+	fact := ""
+	switch {
+	case f.absent, f.node != nil && !f.node.Host:
+		return nil
+	case f.found.uid != 0 && f.found.uid != caller.uid:
+		fact = fmt.Sprintf("it is owned by user %d: expected root or user %d", f.found.uid, caller.uid)
+	case f.found.mode&0o022 != 0:
+		fact = fmt.Sprintf("it has mode %s: expected it writable by its owner only", f.found.mode)
+	default:
+		return nil
+	}
+	return &advised{
+		fmt.Errorf("write manifest into %q: %w: %s", f.host(), ErrUntrusted, fact),
+		"nothing was changed; give the directory to root and take the right to write from others, or name another place with --manifest",
+	}
 }
 
 // openManifest finds the manifest's directory and reads what is there. Inside the root no link may lead to it, because

@@ -73,6 +73,41 @@ func TestPlaceRepairsAnUntrustedManifest(t *testing.T) {
 	}
 }
 
+// TestLayoutMayNotTakeTheManifestsPlace: a node where the manifest goes, or one that makes its directory something
+// that readers do not trust, is refused before anything is written.
+func TestLayoutMayNotTakeTheManifestsPlace(t *testing.T) {
+	for _, line := range []string{
+		"dir /run/seedbed/manifest.json 0755", "fifo /run/seedbed/manifest.json 0600", "file /run/seedbed/manifest.json 0644",
+		"dir /run/seedbed/manifest.json/x 0755", "fifo /run/seedbed 0600", "file /run 0644", "dir /run/seedbed 0777",
+	} {
+		t.Run(line, func(t *testing.T) {
+			root := t.TempDir()
+			before := snapshot(t, root)
+			_, err := Place(t.Context(), layout(t, "dir /a 0755", line), PlaceOptions{Root: root})
+			var invalid *ValidationError
+			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "manifest") {
+				t.Errorf("Place: %v: expected a ValidationError about the manifest", err)
+			}
+			untouched(t, root, before)
+		})
+	}
+}
+
+// TestManifestInAnUntrustedDirectory: a manifest that no reader would believe is not written.
+func TestManifestInAnUntrustedDirectory(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(root+"/run/seedbed", 0o755))
+	must(t, os.Chmod(root+"/run/seedbed", 0o777))
+	before := snapshot(t, root)
+	_, err := Place(t.Context(), layout(t, "dir /a 0755"), PlaceOptions{Root: root})
+	if !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), root+"/run/seedbed") {
+		t.Errorf("Place: %v: expected ErrUntrusted", err)
+	}
+	untouched(t, root, before)
+	must(t, os.Chmod(root+"/run/seedbed", 0o755))
+	place(t, layout(t, "dir /a 0755"), root)
+}
+
 func TestManifestOfAnotherBoot(t *testing.T) {
 	m := &Manifest{Root: "/", BootID: "0123456789"}
 	if err := m.belongs("/run/seedbed/manifest.json"); !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), "another boot") {

@@ -332,7 +332,8 @@ func TestManyDirectoriesNeedFewDescriptors(t *testing.T) {
 func TestARootWhoseParentIsAbsent(t *testing.T) {
 	_, err := Place(t.Context(), builtin(t, "node"), PlaceOptions{Root: t.TempDir() + "/no/root"})
 	var hint interface{ Hint() string }
-	if !errors.Is(err, fs.ErrNotExist) || !errors.As(err, &hint) {
+	var c *Conflict
+	if !errors.As(err, &c) || c.Got != "nothing" || !errors.As(err, &hint) {
 		t.Errorf("Place: %v: expected that the parent is absent, with a hint", err)
 	}
 }

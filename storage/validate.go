@@ -101,6 +101,8 @@ func badPath(p string) string {
 		return ""
 	case strings.ContainsFunc(p, unicode.IsControl) || !utf8.ValidString(p):
 		return fmt.Sprintf("path %q: contains a control character or no UTF-8", p)
+	case strings.ContainsFunc(p, unseen):
+		return fmt.Sprintf("path %+q: contains a character that cannot be seen", p)
 	case len(p) > maxPath:
 		return fmt.Sprintf("path %.40q…: %d bytes long: at most %d are possible", p, len(p), maxPath)
 	}
@@ -111,6 +113,10 @@ func badPath(p string) string {
 	}
 	return ""
 }
+
+// unseen reports whether a character has no look of its own: a mark that turns the direction of text, say, or what JSON
+// makes of bytes that are not UTF-8.
+func unseen(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) }
 
 // properties checks kind, mode, owner, creator and condition.
 func (v *validator) properties(at string, n *Node) {

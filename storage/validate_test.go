@@ -47,6 +47,8 @@ func TestValidate(t *testing.T) {
 		{"S05 trailing slash", []Node{dir("a", "/a/")}, "name is empty"},
 		{"S05 NUL", []Node{dir("a", "/a\x00b")}, "control character"},
 		{"S05 newline", []Node{dir("a", "/a\nb")}, "control character"},
+		{"S05 a mark that turns the direction of text", []Node{dir("a", "/a\u202eb")}, "character that cannot be seen"},
+		{"S05 what JSON makes of bytes that are not UTF-8", []Node{dir("a", "/a\ufffd")}, "character that cannot be seen"},
 		{"S05 relative", []Node{dir("a", "a/b")}, "is relative"},
 		{"S05 name of 256 bytes", []Node{dir("a", "/"+strings.Repeat("n", 256))}, "256 bytes long"},
 		{"S05 no id", []Node{dir("", "/a")}, `nodes[0]: id ""`},

@@ -110,6 +110,9 @@ func newWalker(root string) (*walker, error) {
 		return nil, err
 	}
 	above, err := openPath(filepath.Dir(root))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &Conflict{Path: filepath.Dir(root), Want: string(KindDir), Got: describe("")}
+	}
 	if err != nil {
 		return nil, &advised{err, fmt.Sprintf("the directory that %q is to be made in has to be there", root)}
 	}
