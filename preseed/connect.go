@@ -24,6 +24,9 @@ const (
 	lastPause  = 250 * time.Millisecond
 )
 
+// maxSocketPath is the longest path of a socket in bytes: unix(7).
+const maxSocketPath = 107
+
 // ConnectError says why containerd cannot be reached. It is [ErrUnavailable], or
 // [fs.ErrPermission] when the socket is there and this user may not use it.
 type ConnectError struct {
@@ -85,6 +88,9 @@ func Connect(ctx context.Context, address string, wait time.Duration) (*containe
 	path, err := socketPath(address)
 	if err != nil {
 		return nil, err
+	}
+	if len(path) > maxSocketPath {
+		return nil, &ConnectError{Address: path, Err: fmt.Errorf("the path is %d bytes long, a socket's may have %d", len(path), maxSocketPath)}
 	}
 	begin := time.Now()
 	deadline := begin.Add(wait)

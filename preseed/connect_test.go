@@ -45,6 +45,18 @@ func TestConnectWaits(t *testing.T) {
 	}
 }
 
+// TestConnectPathTooLong: no wait makes a path shorter.
+func TestConnectPathTooLong(t *testing.T) {
+	begin := time.Now()
+	_, err := preseed.Connect(t.Context(), "/"+strings.Repeat("s", 107), time.Minute)
+	if !errors.Is(err, preseed.ErrUnavailable) || !strings.Contains(err.Error(), "108 bytes") {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
 // TestConnectWhenContainerdComesLate is the rest of P21.
 func TestConnectWhenContainerdComesLate(t *testing.T) {
 	d := containerd.New(t)

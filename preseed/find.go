@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/containerd/containerd/v2/pkg/identifiers"
 
@@ -144,10 +145,10 @@ func (f *finder) unreadable(path, namespace string, e fs.DirEntry, err error) {
 		return
 	}
 	bad := errorOf(err)
-	if e.Type()&fs.ModeSymlink != 0 && errors.Is(err, fs.ErrNotExist) {
+	if e.Type()&fs.ModeSymlink != 0 && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP)) {
 		target, _ := os.Readlink(path)
 		bad = &Error{
-			Code: archive.CodeNotAnImage, Found: "a link to " + quote(target) + ", which does not exist",
+			Code: archive.CodeNotAnImage, Found: "a link to " + quote(target) + ", which leads to nothing",
 			Advice: "put the archive there, or remove the link", Err: err,
 		}
 	}
@@ -177,14 +178,15 @@ func badNamespace(name string) *Error {
 	}
 }
 
-// isLayout reports whether dir is an OCI image layout, whole or damaged.
+// isLayout reports whether dir is an OCI image layout, whole or damaged. An index.json alone is
+// not enough: among the bundles of a namespace it is clutter.
 func isLayout(dir string) bool {
-	for _, name := range []string{"oci-layout", "index.json"} {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
-			return true
-		}
+	is := func(name string, kind func(fs.FileMode) bool) bool {
+		info, err := os.Stat(filepath.Join(dir, name))
+		return err == nil && kind(info.Mode())
 	}
-	return false
+	return is("oci-layout", fs.FileMode.IsRegular) ||
+		is("index.json", fs.FileMode.IsRegular) && is("blobs", fs.FileMode.IsDir)
 }
 
 // clutter says why an entry of a namespace directory is not taken for a bundle; "" means it is.

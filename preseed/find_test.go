@@ -56,6 +56,22 @@ func TestClutter(t *testing.T) {
 	}
 }
 
+// TestStrayIndex: an index.json among the bundles of a namespace, or beside the namespaces, is
+// clutter and makes no OCI layout of the directory; with blobs beside it, it is a damaged one.
+func TestStrayIndex(t *testing.T) {
+	dir := place(t, "k8s.io", files{"good.tar": oci(bundle.Good(good)), "index.json": []byte("{}")})
+	must(t, os.WriteFile(filepath.Join(dir, "index.json"), []byte("{}"), 0o644))
+	must(t, os.MkdirAll(filepath.Join(dir, "k8s.io", "damaged", "blobs"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "k8s.io", "damaged", "index.json"), []byte("{}"), 0o644))
+	wantOutline(t, importDir(t, openOffline(t, t.TempDir()), dir, preseed.Options{}), `
+		index.json skipped
+		damaged failed not_an_image
+		good.tar imported
+		  example.com/good:v1 imported
+		index.json skipped
+	`)
+}
+
 // TestLinks is P19: links are followed, to archives and to namespace directories, and a dangling
 // one is a failure.
 func TestLinks(t *testing.T) {
@@ -64,6 +80,7 @@ func TestLinks(t *testing.T) {
 	dir := place(t, "k8s.io", files{"b.tar": oci(image("example.com/b:1", "b"))})
 	must(t, os.Symlink(filepath.Join(elsewhere, "real", "good.tar"), filepath.Join(dir, "k8s.io", "linked.tar")))
 	must(t, os.Symlink("/nowhere/at/all", filepath.Join(dir, "k8s.io", "dangling.tar")))
+	must(t, os.Symlink("loop.tar", filepath.Join(dir, "k8s.io", "loop.tar")))
 	must(t, os.Symlink(filepath.Join(elsewhere, "real"), filepath.Join(dir, "other")))
 	wantOutline(t, importDir(t, s, dir, preseed.Options{}), `
 		b.tar imported
@@ -71,6 +88,7 @@ func TestLinks(t *testing.T) {
 		dangling.tar failed not_an_image
 		linked.tar imported
 		  example.com/good:v1 imported
+		loop.tar failed not_an_image
 		good.tar imported
 		  example.com/good:v1 imported
 	`)
