@@ -119,6 +119,9 @@ func (o *runOptions) explainHangup() func() {
 // daemonOptions turns the manifest and the flags into the daemon's options, but
 // for its configuration and its logs: nothing is opened or written yet.
 func (o *runOptions) daemonOptions(manifest *storage.Manifest) (daemon.Options, error) {
+	if err := needNodes(manifest, daemonNodes()...); err != nil {
+		return daemon.Options{}, err
+	}
 	tree := manifest.Tree()
 	binary, err := daemon.Find(o.containerd, tree.System.Bin.FullPath(), os.Getenv("PATH"))
 	if err != nil {
@@ -190,6 +193,14 @@ const (
 // renderDir is where they lie: beside the manifest that they are made of.
 func (o *runOptions) renderDir() string { return filepath.Dir(o.manifest) }
 
+// daemonNodes are the nodes without which there is no containerd to run.
+func daemonNodes() []string {
+	return []string{
+		"system.bin", "data.containerd", "ephemeral.containerd", "ephemeral.containerd.client_socket", "ephemeral.containerd.cni",
+		"ephemeral.containerd.runsc", "ephemeral.containerd.runsc_logs_fifo", "ephemeral.containerd.tmp",
+	}
+}
+
 func (o *runOptions) configuration(manifest *storage.Manifest) (configuration, error) {
 	tree := manifest.Tree()
 	for _, path := range []string{o.config, tree.System.Conf.Containerd.FullPath()} {
@@ -200,6 +211,9 @@ func (o *runOptions) configuration(manifest *storage.Manifest) (configuration, e
 		if err == nil || path == o.config || !errors.Is(err, fs.ErrNotExist) {
 			return configuration{Path: path, Containerd: data}, err
 		}
+	}
+	if err := needNodes(manifest, daemonNodes()...); err != nil {
+		return configuration{}, err
 	}
 	options := daemonConfig(tree, filepath.Join(o.renderDir(), renderedRunsc))
 	containerd, err := daemon.RenderConfig(options)

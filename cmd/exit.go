@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"slices"
@@ -57,13 +56,7 @@ func (codeError) Error() string { return "" }
 // partialError is an error that ended a run whose report is already printed.
 type partialError struct{ err error }
 
-func (e partialError) Error() string {
-	if errors.Is(e.err, context.Canceled) {
-		return "interrupted: what the report says is done stays done"
-	}
-	return e.err.Error()
-}
-
+func (e partialError) Error() string { return e.err.Error() }
 func (e partialError) Unwrap() error { return e.err }
 
 // inputError is a layout, a bundle or another file to be read that is not there.
@@ -75,7 +68,7 @@ func (e inputError) Unwrap() error { return e.err }
 // input marks the error of reading what the command line names, if it is that
 // there is no such thing.
 func input(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return inputError{err}
 	}
 	return err
@@ -126,7 +119,7 @@ func exitTable() []exitRow {
 		{exitData, tests{
 			as[inputError], as[*storage.ValidationError], as[*storage.BadDocument], as[*daemon.ConfigError], as[*units.BadParam],
 		}},
-		{exitConfig, tests{is(storage.ErrNoManifest), is(storage.ErrUntrusted), as[*daemon.MissingDir]}},
+		{exitConfig, tests{is(storage.ErrNoManifest), is(storage.ErrUntrusted), as[*daemon.MissingDir], as[*missingNode]}},
 		{exitTryAgain, tests{
 			is(storage.ErrLocked), is(offline.ErrInUse), is(daemon.ErrStartTimeout), as[*daemon.InUse],
 		}},

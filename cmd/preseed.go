@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -53,10 +52,13 @@ func (o *sourceOptions) check() error {
 }
 
 // sources returns what args name, or the manifest's preseed directory.
-func (o *sourceOptions) sources(args []string) ([]preseed.Source, error) {
+func (o *sourceOptions) sources(ctx context.Context, args []string) ([]preseed.Source, error) {
 	if len(args) == 0 {
 		manifest, err := storage.ReadManifest(o.manifest)
 		if err != nil {
+			return nil, err
+		}
+		if err := needNodes(manifest, "system.preseed"); err != nil {
 			return nil, err
 		}
 		args = []string{manifest.Tree().System.Preseed.FullPath()}
@@ -65,7 +67,7 @@ func (o *sourceOptions) sources(args []string) ([]preseed.Source, error) {
 	for _, arg := range args {
 		source := preseed.Source{Path: arg, Namespace: o.Namespace}
 		if arg == "-" {
-			source.Reader = o.streams.In
+			source.Reader = interruptible(ctx, o.streams.In)
 		}
 		sources = append(sources, source)
 	}
@@ -76,7 +78,7 @@ func (o *sourceOptions) readRequired() error {
 	if o.requireFile == "" {
 		return nil
 	}
-	data, err := os.ReadFile(o.requireFile)
+	data, err := readInput(o.requireFile)
 	if err != nil {
 		return input(err)
 	}
@@ -174,7 +176,7 @@ func (o *importOptions) check(f *pflag.FlagSet) error {
 }
 
 func runImport(ctx context.Context, o *importOptions, args []string) error {
-	sources, err := o.sources(args)
+	sources, err := o.sources(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -211,6 +213,9 @@ func (g *globals) openStore(ctx context.Context, o storeOptions, how offline.Opt
 		if err != nil {
 			return nil, nil, err
 		}
+		if err := needNodes(manifest, "ephemeral.containerd.client_socket"); err != nil {
+			return nil, nil, err
+		}
 		address = manifest.Tree().Ephemeral.Containerd.ClientSocket.FullPath()
 	}
 	client, err := preseed.Connect(ctx, address, o.wait)
@@ -224,6 +229,9 @@ func (g *globals) openOffline(ctx context.Context, root string, how offline.Opti
 	if root == "" {
 		manifest, err := storage.ReadManifest(g.manifest)
 		if err != nil {
+			return nil, nil, err
+		}
+		if err := needNodes(manifest, "data.containerd"); err != nil {
 			return nil, nil, err
 		}
 		root = manifest.Tree().Data.Containerd.FullPath()
@@ -251,7 +259,7 @@ func newPreseedCheckCommand(g *globals) *cobra.Command {
 }
 
 func runPreseedCheck(ctx context.Context, o *sourceOptions, args []string) error {
-	sources, err := o.sources(args)
+	sources, err := o.sources(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -276,6 +284,8 @@ func (o *sourceOptions) finish(report *preseed.Report, err error) error {
 		return errors.Join(err, writeErr)
 	}
 	switch code := reportCode(report); {
+	case errors.Is(err, context.Canceled):
+		return partialError{errors.New("interrupted: what the report says is done stays done")}
 	case err != nil:
 		return partialError{err}
 	case code != exitOK:

@@ -223,7 +223,8 @@ func (g *globals) prepare(c *cobra.Command) error {
 	if g.manifest == "" {
 		g.manifest = storage.DefaultManifest(root)
 	}
-	return nil
+	g.manifest, err = storage.CleanRoot(g.manifest)
+	return err
 }
 
 func (g *globals) json() bool { return g.output == "json" }

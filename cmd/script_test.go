@@ -1,7 +1,9 @@
 package cmd_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,6 +23,7 @@ func TestMain(m *testing.M) {
 		"seedbed":    func() { os.Exit(cmd.Main(os.Args[1:])) },
 		"containerd": func() { os.Exit(embedded.Main()) },
 		"bundle":     func() { os.Exit(writeBundle(os.Args[1:])) },
+		"jsondocs":   func() { os.Exit(countDocuments(os.Args[1])) },
 	})
 }
 
@@ -42,6 +45,27 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+// countDocuments is `jsondocs FILE`: it prints how many JSON documents a file holds.
+func countDocuments(file string) int {
+	f, err := os.Open(file)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "jsondocs:", err)
+		return 1
+	}
+	defer f.Close()
+	documents := json.NewDecoder(f)
+	for n := 0; ; n++ {
+		switch err := documents.Decode(new(any)); {
+		case err == io.EOF:
+			fmt.Println(n)
+			return 0
+		case err != nil:
+			fmt.Fprintln(os.Stderr, "jsondocs:", err)
+			return 1
+		}
+	}
 }
 
 // writeBundle is `bundle FORM FILE NAME`: it writes one bundle in one of the

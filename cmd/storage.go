@@ -94,13 +94,13 @@ func runPlace(ctx context.Context, o *placeOptions) error {
 	}
 	if o.dryRun {
 		plan, err := storage.NewPlan(ctx, layout, options)
-		return errors.Join(o.report(plan, err), err)
+		return o.report(plan, err)
 	}
 	result, err := storage.Place(ctx, layout, options)
 	if result == nil {
 		return err
 	}
-	if err := errors.Join(o.report(result.Plan, err), err); err != nil {
+	if err := o.report(result.Plan, err); err != nil {
 		return err
 	}
 	notifier{o.globals}.Ready(placeSummary(o, result.Plan))
@@ -121,10 +121,19 @@ type placeReport struct {
 	Hint      string         `json:"hint,omitempty"`
 }
 
+// report says what a plan came to. It returns the failure too, marked as reported.
 func (o *placeOptions) report(plan *storage.Plan, failure error) error {
 	if plan == nil {
-		return nil
+		return failure
 	}
+	err := o.writeReport(plan, failure)
+	if failure == nil {
+		return err
+	}
+	return partialError{errors.Join(err, failure)}
+}
+
+func (o *placeOptions) writeReport(plan *storage.Plan, failure error) error {
 	for _, warning := range plan.Warnings {
 		o.log.Warn(warning)
 	}
@@ -164,9 +173,9 @@ func stepLine(s storage.Step) string {
 	line := fmt.Sprintf("%-8s %s (%s)", s.Action, printable(s.Path), s.Kind)
 	switch {
 	case s.From != "" && s.To != "":
-		line += fmt.Sprintf(": %s -> %s", s.From, s.To)
+		line += fmt.Sprintf(": %s -> %s", printable(s.From), printable(s.To))
 	case s.To != "":
-		line += ": " + s.To
+		line += ": " + printable(s.To)
 	}
 	return line
 }
@@ -237,7 +246,7 @@ func writeDrift(g *globals, manifest *storage.Manifest, drifts []storage.Drift) 
 		})
 	}
 	for _, d := range drifts {
-		fmt.Fprintf(g.streams.Out, "drift    %s (%s): found %s, expected %s\n", printable(d.Path), d.ID, d.Got, d.Want)
+		fmt.Fprintf(g.streams.Out, "drift    %s (%s): found %s, expected %s\n", printable(d.Path), d.ID, printable(d.Got), printable(d.Want))
 	}
 	_, err := fmt.Fprintf(g.streams.Out, "checked %d nodes under %s: %d drifted\n", len(manifest.Nodes), printable(manifest.Root), len(drifts))
 	return err

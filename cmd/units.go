@@ -55,7 +55,7 @@ func (g *globals) unitParams() (units.Params, error) {
 	} {
 		i := slices.IndexFunc(manifest.Nodes, func(n storage.Node) bool { return n.ID == id })
 		if i < 0 {
-			return params, &storage.UnknownNode{ID: id}
+			return params, &missingNode{id, manifest.Layout}
 		}
 		*path = manifest.Nodes[i].Path
 	}

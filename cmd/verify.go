@@ -49,7 +49,7 @@ func (o *verifyOptions) check(f *pflag.FlagSet) error {
 }
 
 func runVerify(ctx context.Context, o *verifyOptions, args []string) error {
-	sources, err := o.sources(args)
+	sources, err := o.sources(ctx, args)
 	if err != nil {
 		return err
 	}

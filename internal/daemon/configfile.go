@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -44,6 +45,9 @@ type configFile struct {
 // ReadConfig returns the text of the containerd configuration at path, and a
 // *[ConfigError] if it is no configuration or cannot be read.
 func ReadConfig(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &ConfigError{Path: path, Err: errors.New("it is no regular file")}
+	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, &ConfigError{Path: path, Err: err}
