@@ -297,11 +297,14 @@ func (c *copier) commitError(blob *archive.Blob, desc ocispec.Descriptor, err er
 	}
 }
 
-// abort throws away what was written of a blob, also after ctx has ended.
+// abort throws away what was written of a blob, also after ctx has ended. A daemon that does not
+// answer is not waited for longer than cleanupTime: the next import removes what this one leaves.
 func (c *copier) abort(ctx context.Context, w content.Writer, j *job) error {
 	w.Close()
-	err := c.store.Content.Abort(context.WithoutCancel(ctx), ingestRef(j.desc.Digest))
-	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	err := c.store.Content.Abort(ctx, ingestRef(j.desc.Digest))
+	if err != nil && ctx.Err() == nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("remove ingest: %w", err)
 	}
 	return nil

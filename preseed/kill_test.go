@@ -1,9 +1,13 @@
 package preseed_test
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,6 +52,35 @@ func TestImportKilled(t *testing.T) {
 		}
 		finish(t, preseed.NewStore(d.Client(t)))
 	})
+}
+
+// TestImportStopsThoughContainerdHangs: a containerd that answers no more, stopped in the middle of
+// a blob, does not keep an import from ending when it is told to, and the next one finishes.
+func TestImportStopsThoughContainerdHangs(t *testing.T) {
+	d := containerd.Start(t)
+	dir := place(t, "k8s.io", files{"a.tar": oci(large()), "b.tar": oci(bundle.Good(good))})
+	ctx, cancel := context.WithCancel(t.Context())
+	var hang sync.Once
+	var told time.Time
+	progress := func(e preseed.Event) {
+		if e.Kind == preseed.EventCopy {
+			hang.Do(func() {
+				d.Signal(t, syscall.SIGSTOP)
+				told = time.Now()
+				cancel()
+			})
+		}
+	}
+	s := preseed.NewStore(d.Client(t))
+	_, err := preseed.Import(ctx, s, []preseed.Source{{Path: dir}}, preseed.Options{Progress: progress})
+	if took := time.Since(told); !errors.Is(err, context.Canceled) || took > 20*time.Second {
+		t.Errorf("import: %v, ended %s after it was told to", err, took)
+	}
+	d.Signal(t, syscall.SIGCONT)
+	if r := importDir(t, s, dir, preseed.Options{}); r.Failed() {
+		t.Errorf("import after containerd went on:\n%s", outline(r))
+	}
+	wantComplete(t, s, "k8s.io", "example.com/large:1")
 }
 
 func killImport(t *testing.T, dir, store string) {

@@ -21,6 +21,10 @@ const ownerLabel = "seedbed.owner"
 // leaseTime is when the garbage collector may end a lease that nobody came back for.
 const leaseTime = 24 * time.Hour
 
+// cleanupTime is what containerd is given to take away what an import does not need any more, when
+// the import has ended or was interrupted.
+const cleanupTime = 5 * time.Second
+
 // leaser holds one lease in each namespace that something is written to: what is in the store
 // without a name would be collected.
 type leaser struct {
@@ -92,7 +96,7 @@ func (l *leaser) abortIngests(ctx context.Context, lease leases.Lease) error {
 // release ends our leases and the abandoned ones, also after ctx has ended. What cannot be ended
 // expires.
 func (l *leaser) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	for namespace, lease := range l.held {
 		_ = l.store.Leases.Delete(namespaces.WithNamespace(ctx, namespace), lease)

@@ -131,6 +131,14 @@ func (d *Daemon) Stop(t testing.TB) {
 	d.process = nil
 }
 
+// Signal sends the running daemon a signal.
+func (d *Daemon) Signal(t testing.TB, s syscall.Signal) {
+	t.Helper()
+	if err := d.process.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Kill ends the daemon at once, with its socket left behind.
 func (d *Daemon) Kill() {
 	if d.process == nil {
