@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,7 @@ func runImport(ctx context.Context, o *importOptions, args []string) error {
 	}
 	notify := notifier{o.globals}
 	notify.Status("waiting for containerd")
-	store, closeStore, err := o.openStore(ctx, o.store, offline.Options{ReadOnly: o.DryRun})
+	store, closeStore, err := o.openStore(ctx, o.store, offline.Options{ReadOnly: o.DryRun, Snapshotter: o.offlineSnapshotter()})
 	if err != nil {
 		return err
 	}
@@ -199,6 +200,14 @@ func runImport(ctx context.Context, o *importOptions, args []string) error {
 	}
 	notify.Ready(reportSummary(report))
 	return nil
+}
+
+// offlineSnapshotter is the snapshotter that a store without a daemon has to be opened with.
+func (o *sourceOptions) offlineSnapshotter() string {
+	if !o.Unpack {
+		return ""
+	}
+	return cmp.Or(o.Snapshotter, "overlayfs")
 }
 
 // openStore opens the store that the flags and the manifest name; the returned

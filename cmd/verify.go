@@ -56,7 +56,7 @@ func runVerify(ctx context.Context, o *verifyOptions, args []string) error {
 	if err := o.readRequired(); err != nil {
 		return err
 	}
-	store, closeStore, err := o.openStore(ctx, o.store, offline.Options{ReadOnly: !o.Repair})
+	store, closeStore, err := o.openStore(ctx, o.store, offline.Options{ReadOnly: !o.Repair, Snapshotter: o.offlineSnapshotter()})
 	if err != nil {
 		return err
 	}

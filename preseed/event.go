@@ -11,6 +11,7 @@ const (
 	EventRead   EventKind = "read"   // a bundle's index was read
 	EventDecide EventKind = "decide" // what has to be copied is known: Bytes is set
 	EventCopy   EventKind = "copy"   // some bytes of a blob were written
+	EventUnpack EventKind = "unpack" // a layer of a bundle was unpacked
 	EventBundle EventKind = "bundle" // a bundle is done, with Status
 )
 
@@ -21,7 +22,7 @@ type Event struct {
 	Status               Status // of the bundle that is done
 	Reason               string // why it has that status, for people
 	BundlesDone, Bundles int
-	BytesDone, Bytes     int64 // bytes to write to the store, known from EventDecide on
+	BytesDone, Bytes     int64 // bytes to write to the store and layers to unpack, known from EventDecide on
 }
 
 // progress keeps the sums and hands out events one at a time.

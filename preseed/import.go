@@ -31,6 +31,9 @@ func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 		return nil, err
 	}
 	r.store = s
+	if err := r.findSnapshotter(ctx); err != nil {
+		return nil, err
+	}
 	r.index(ctx, false)
 	r.strict()
 	r.settleNames()
@@ -47,6 +50,7 @@ func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 
 // decision is what the store has and what has to be done to it.
 type decision struct {
+	records map[key]images.Image
 	have    map[blobKey]content.Info // blobs that the store has, but for the damaged
 	damaged map[digest.Digest]error  // what is wrong with files of the store
 	work    []*image                 // images to complete and name
@@ -61,27 +65,44 @@ type blobKey struct {
 // settles the images that need nothing.
 func (r *run) decide(ctx context.Context, look inspector) *decision {
 	d := &decision{}
-	records, err := r.records(ctx)
-	if err == nil {
-		d.have, err = r.have(ctx)
-	}
-	if err == nil {
-		d.damaged, err = r.inspect(ctx, d.have, look)
-	}
+	err := r.ask(ctx, d, look)
 	for _, i := range r.images() {
+		if err == nil {
+			err = r.settleUnchanged(ctx, i, d)
+		}
 		if err != nil {
 			i.bundle.fail(err)
-			continue
 		}
-		i.record = r.compare(i, records, d)
-		if i.record.reason != "" {
-			d.work = append(d.work, i)
-			continue
-		}
-		i.report.Status, i.report.Pinned = StatusUnchanged, i.record.pinned()
 	}
 	maps.DeleteFunc(d.have, func(k blobKey, _ content.Info) bool { return d.damaged[k.digest] != nil })
 	return d
+}
+
+// ask fills in what the store has.
+func (r *run) ask(ctx context.Context, d *decision, look inspector) (err error) {
+	if d.records, err = r.records(ctx); err != nil {
+		return err
+	}
+	if d.have, err = r.have(ctx); err != nil {
+		return err
+	}
+	d.damaged, err = r.inspect(ctx, d.have, look)
+	return err
+}
+
+// settleUnchanged compares an image with the store: it is unchanged, or it is work.
+func (r *run) settleUnchanged(ctx context.Context, i *image, d *decision) (err error) {
+	i.record = r.compare(i, d)
+	if i.record.reason == "" {
+		i.record.reason, err = r.packed(ctx, i, d)
+	}
+	if err != nil || i.record.reason != "" {
+		d.work = append(d.work, i)
+		return err
+	}
+	i.report.Status, i.report.Pinned = StatusUnchanged, i.record.pinned()
+	i.report.Unpacked = r.snapshotter != nil && i.verdict.rootfs != nil
+	return nil
 }
 
 // records lists the images of every namespace that has bundles.
@@ -176,6 +197,7 @@ func (r *run) complete(ctx context.Context, d *decision, l *leaser) {
 	r.doneWithout(d.work)
 	c.heal(ctx, d.damaged)
 	c.run(ctx)
+	r.unpack(ctx, d.work, c)
 	for n, i := range d.work {
 		r.nameWhenComplete(ctx, i, c)
 		if n+1 == len(d.work) || d.work[n+1].bundle != i.bundle {

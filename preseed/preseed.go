@@ -39,6 +39,9 @@ type Store struct {
 	Probe func(context.Context, ocispec.Descriptor) error
 	// Purge removes from the disk what is left of blobs that no namespace lists any more.
 	Purge func(context.Context, []digest.Digest) error
+	// Snapshotter returns the snapshotter of a name, "" meaning the store's default. It is nil when
+	// the store has none.
+	Snapshotter func(ctx context.Context, name string) (*Snapshotter, error)
 	// Offline says that no daemon serves the store; it only chooses the report's mode.
 	Offline bool
 }
@@ -48,7 +51,7 @@ func NewStore(c *containerd.Client) *Store {
 	return &Store{
 		Content: c.ContentStore(), Images: c.ImageService(), Leases: c.LeasesService(),
 		Namespaces: c.NamespaceService().List,
-		Probe:      probeOnline(c), Purge: purgeOnline(c),
+		Probe:      probeOnline(c), Purge: purgeOnline(c), Snapshotter: onlineSnapshotter(c),
 	}
 }
 
@@ -101,9 +104,11 @@ type Options struct {
 	DryRun bool
 	// IgnoreMissing takes a source that does not exist for an empty one.
 	IgnoreMissing bool
-	// Unpack makes snapshots of the imported images with Snapshotter.
+	// Unpack makes a snapshot of each image before it is named. Images for other platforms than
+	// Platform are not unpacked.
 	Unpack bool
-	// Snapshotter is the name of the snapshotter to unpack with.
+	// Snapshotter is the name of the snapshotter to unpack with. "" means the store's default,
+	// overlayfs.
 	Snapshotter string
 	// SpoolDir is where archives that have to be decompressed first are kept meanwhile, in files
 	// without a name. "" means the system's temporary directory.

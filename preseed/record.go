@@ -41,19 +41,19 @@ func (r record) pinned() bool {
 }
 
 // compare says what the store lacks of an image.
-func (r *run) compare(i *image, records map[key]images.Image, d *decision) record {
+func (r *run) compare(i *image, d *decision) record {
 	want := record{labels: r.labels(i)}
-	found, ok := records[key{i.bundle.namespace, i.name}]
+	found, ok := d.records[key{i.bundle.namespace, i.name}]
 	if !ok {
 		want.reason = reasonAbsent
 		return want
 	}
 	want.found = &found
-	want.reason = r.difference(i, want, records, d)
+	want.reason = r.difference(i, want, d)
 	return want
 }
 
-func (r *run) difference(i *image, want record, records map[key]images.Image, d *decision) string {
+func (r *run) difference(i *image, want record, d *decision) string {
 	target := i.verdict.target
 	if want.found.Target.Digest != target.Digest || want.found.Target.MediaType != target.MediaType {
 		return "the store has another digest under this name: " + want.found.Target.Digest.String()
@@ -76,7 +76,7 @@ func (r *run) difference(i *image, want record, records map[key]images.Image, d 
 	if want.found.Labels[SourceLabel] != want.labels[SourceLabel] {
 		return "not labelled with its bundle"
 	}
-	if r.o.DigestRefs && records[key{i.bundle.namespace, digestRef(i)}].Target.Digest != target.Digest {
+	if r.o.DigestRefs && d.records[key{i.bundle.namespace, digestRef(i)}].Target.Digest != target.Digest {
 		return "not in the store under its digest"
 	}
 	return ""

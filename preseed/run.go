@@ -19,6 +19,8 @@ type run struct {
 	progress progress
 	roots    []string       // absolute paths of the sources
 	sources  map[key]string // see sourceOf
+
+	snapshotter *Snapshotter // nil when nothing is unpacked
 }
 
 // newRun finds the bundles. It fails when a source cannot be read or an option makes no sense.
@@ -26,9 +28,6 @@ func newRun(sources []Source, o Options, mode Mode) (*run, error) {
 	o = o.withDefaults()
 	if _, _, err := o.matcher(); err != nil {
 		return nil, err
-	}
-	if o.Unpack {
-		return nil, &OptionError{Option: "unpack", Value: o.Snapshotter, Err: errors.New("not available yet")}
 	}
 	if o.Name != "" {
 		if _, err := dockerName(o.Name); err != nil {

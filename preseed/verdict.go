@@ -17,8 +17,9 @@ import (
 type verdict struct {
 	target    ocispec.Descriptor // what the image record names
 	platforms []string
-	needs     []need // every blob once, children before what refers to them
-	artifact  string // the media type of what is no image; nothing is needed then
+	needs     []need  // every blob once, children before what refers to them
+	rootfs    *rootfs // what an unpack makes; nil when nothing of it runs on the platform
+	artifact  string  // the media type of what is no image; nothing is needed then
 }
 
 // need is a blob that must be in the store before the image is named.
@@ -77,6 +78,9 @@ func (j *judge) judgeImage(target ocispec.Descriptor) (*verdict, error) {
 		}
 	}
 	if err := j.needIndexes(chosen); err != nil {
+		return nil, err
+	}
+	if j.verdict.rootfs, err = j.rootfsOf(leaves); err != nil {
 		return nil, err
 	}
 	v := j.verdict

@@ -12,6 +12,9 @@ func Verify(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 		return nil, err
 	}
 	r.store = s
+	if err := r.findSnapshotter(ctx); err != nil {
+		return nil, err
+	}
 	r.index(ctx, false)
 	r.strict()
 	r.settleNames()

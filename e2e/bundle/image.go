@@ -29,6 +29,7 @@ type Image struct {
 	Platform ocispec.Platform // zero is the platform that the generator was built for
 	Layers   []Layer
 	Command  []string // the config's Entrypoint
+	BadDiffs bool     // the config has wrong diff IDs
 
 	// Variants make the image an index of these images, one for each
 	// platform; its own platform, layers and command do not count then.
@@ -87,6 +88,9 @@ func (i Image) build(put func(ocispec.Descriptor, []byte)) Built {
 		desc := describe(l.mediaType(), data)
 		put(desc, data)
 		b.Layers = append(b.Layers, desc)
+		if i.BadDiffs {
+			plain = append(plain, 0)
+		}
 		b.DiffIDs = append(b.DiffIDs, digest.FromBytes(plain))
 	}
 	config := i.config(b.DiffIDs)

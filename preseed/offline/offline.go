@@ -54,6 +54,9 @@ type Options struct {
 	// LockTimeout is how long another process may keep the database. 0 means 1 s. Without a bound
 	// a running containerd would be waited for for ever.
 	LockTimeout time.Duration
+	// Snapshotter names the snapshotter that is opened as well: overlayfs, native or erofs. "" means
+	// none.
+	Snapshotter string
 	// ReadOnly leaves the root as it is: to look, and for dry runs. A root without a store is an
 	// empty one then.
 	ReadOnly bool
@@ -70,6 +73,7 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	bolt   *bolt.DB
 	db     *metadata.DB
+	engine *engine
 	blobs  content.Store // the files, whatever namespaces see of them
 	remove string        // directory that is removed by Close: the store in the place of one that is absent
 }
@@ -133,13 +137,25 @@ func open(ctx context.Context, root string, db *bolt.DB, o Options) (*Store, err
 	if err != nil {
 		return nil, fmt.Errorf("open content store: %w", err)
 	}
-	m := metadata.NewDB(db, blobs, nil)
+	engine, err := openEngine(root, o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{bolt: db, db: metadata.NewDB(db, blobs, engine.all()), blobs: blobs, engine: engine}
 	if !o.ReadOnly {
-		if err := m.Init(ctx); err != nil {
-			return nil, fmt.Errorf("open containerd's database: %w", err)
+		if err := s.prepare(ctx); err != nil {
+			return nil, errors.Join(err, engine.Close())
 		}
 	}
-	return &Store{bolt: db, db: m, blobs: blobs}, nil
+	return s, nil
+}
+
+// prepare makes the store fit for writing.
+func (s *Store) prepare(ctx context.Context) error {
+	if err := s.db.Init(ctx); err != nil {
+		return fmt.Errorf("open containerd's database: %w", err)
+	}
+	return s.removeOrphans(ctx)
 }
 
 // makeDirs makes the directories with containerd's modes, exactly: a umask that hides the content
@@ -180,13 +196,14 @@ func openDatabase(path string, o Options) (*bolt.DB, error) {
 // Preseed returns the store as an import wants it.
 func (s *Store) Preseed() *preseed.Store {
 	return &preseed.Store{
-		Content:    s.Content(),
-		Images:     metadata.NewImageStore(s.db),
-		Leases:     metadata.NewLeaseManager(s.db),
-		Namespaces: s.namespaces,
-		Probe:      s.probe,
-		Purge:      s.purge,
-		Offline:    true,
+		Content:     s.Content(),
+		Images:      metadata.NewImageStore(s.db),
+		Leases:      metadata.NewLeaseManager(s.db),
+		Namespaces:  s.namespaces,
+		Probe:       s.probe,
+		Purge:       s.purge,
+		Snapshotter: s.snapshotter,
+		Offline:     true,
 	}
 }
 
@@ -220,7 +237,7 @@ func (s *Store) sync() error {
 // Close makes everything durable and ends the use of the store. What was left without a name is
 // collected by containerd when it starts: it knows its snapshots, which belong to the same graph.
 func (s *Store) Close() error {
-	err := errors.Join(s.sync(), s.db.Close())
+	err := errors.Join(s.sync(), s.db.Close(), s.engine.Close())
 	if s.remove != "" {
 		err = errors.Join(err, os.RemoveAll(s.remove))
 	}
