@@ -12,7 +12,7 @@ TOOL := go tool -modfile=e2e/tools/tools.mod
 PREFIX ?= /usr/local
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 build: ## build bin/seedbed, static
 	go build -ldflags='-s -w' -o bin/seedbed .
@@ -21,7 +21,7 @@ test: ## set up what the tests need, run them all (as root: e2e too)
 	e2e/setup.sh && $(TOOL) gotestsum --format=pkgname-and-test-fails -- -timeout=20m ./...
 
 check: ## vet, staticcheck, gofumpt, generated docs
-	go vet ./... && $(TOOL) staticcheck ./... && test -z "$$($(TOOL) gofumpt -l .)" && go test . && go test -run='Docs|Help' ./cmd
+	go vet ./... && $(TOOL) staticcheck ./... && $(TOOL) gofumpt -d . | (! grep .) && go test . && go test -run='Docs|Help' ./cmd
 
 bench: ## measure against real peers, in ratios
 	go run ./e2e/bench

@@ -82,5 +82,5 @@ func reportSummary(r *preseed.Report) string {
 			done += fmt.Sprintf(", %d repaired", t.Imported)
 		}
 	}
-	return fmt.Sprintf("%d bundles: %s, %d skipped, %d failed", t.Bundles, done, t.Skipped, t.Failed)
+	return fmt.Sprintf("%s: %s, %d skipped, %d failed", count(t.Bundles, "bundle", "bundles"), done, t.Skipped, t.Failed)
 }

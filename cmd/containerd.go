@@ -55,8 +55,8 @@ system.bin, else one in PATH, else the one inside seedbed.`,
 	}
 	o.addFlags(c.Flags())
 	f := c.Flags()
-	f.DurationVar(&o.startTimeout, "start-timeout", 0, "how long containerd may take until it answers (`duration`; 0: no limit)")
-	f.DurationVar(&o.stopTimeout, "stop-timeout", 30*time.Second, "how long containerd may take to stop before it is killed (`duration`)")
+	f.DurationVar(&o.startTimeout, "start-timeout", 0, "`duration` that containerd may take until it answers (0: no limit)")
+	f.DurationVar(&o.stopTimeout, "stop-timeout", 30*time.Second, "`duration` that containerd may take to stop before it is killed")
 	return c
 }
 

@@ -144,8 +144,15 @@ func as[T error](err error) bool {
 // hint returns the advice that an error carries, "" where there is none.
 func hint(err error) string {
 	var h interface{ Hint() string }
-	if errors.As(err, &h) {
+	switch {
+	case errors.As(err, &h):
 		return h.Hint()
+	case errors.Is(err, fs.ErrPermission):
+		return "run it as root, or as the user who owns that path"
+	case errors.Is(err, unix.EROFS):
+		return "the file system is read-only: mount it writable, or name another place"
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return "make room there and run it again"
 	}
 	return ""
 }

@@ -32,7 +32,7 @@ func newListCommand(g *globals) *cobra.Command {
 	f := c.Flags()
 	f.StringVarP(&o.Namespace, "namespace", "n", "", "containerd `namespace` (default: all)")
 	f.StringVar(&o.Platform, "platform", "", "`platform` that the images must be complete for (default: the host's)")
-	o.store.addFlags(f)
+	o.store.addFlags(f, 0)
 	setEnvironment(f, "namespace", "CONTAINERD_NAMESPACE")
 	return c
 }
@@ -61,7 +61,7 @@ func runList(ctx context.Context, o *listOptions) error {
 	for _, image := range images {
 		writeListed(o.streams.Out, image)
 	}
-	_, err = fmt.Fprintf(o.streams.Out, "%d images\n", len(images))
+	_, err = fmt.Fprintln(o.streams.Out, count(len(images), "image", "images"))
 	return err
 }
 

@@ -19,6 +19,13 @@ func (n notifier) Ready(status string) { n.send(daemon.SdNotifyReady, statusLine
 // Status says what is being done now.
 func (n notifier) Status(status string) { n.send(statusLine(status)) }
 
+// Failed says why the job is not done, for `systemctl status`.
+func (n notifier) Failed(err error) {
+	if text := oneLine(err); text != "" {
+		n.Status(text)
+	}
+}
+
 // Stopping says that the end has begun.
 func (n notifier) Stopping() { n.send(daemon.SdNotifyStopping) }
 

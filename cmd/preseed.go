@@ -99,11 +99,11 @@ type storeOptions struct {
 	wait           time.Duration
 }
 
-func (o *storeOptions) addFlags(f *pflag.FlagSet) {
+func (o *storeOptions) addFlags(f *pflag.FlagSet, wait time.Duration) {
 	f.StringVarP(&o.address, "address", "a", "", "containerd's `socket` (default: the manifest's)")
 	f.BoolVar(&o.offline, "offline", false, "work on containerd's root, without a daemon")
 	f.StringVar(&o.containerdRoot, "containerd-root", "", "containerd's root `directory` for --offline (default: the manifest's)")
-	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for containerd (`duration`)")
+	f.DurationVar(&o.wait, "wait", wait, "`duration` to wait for containerd")
 	setEnvironment(f, "address", "CONTAINERD_ADDRESS")
 }
 
@@ -150,7 +150,7 @@ manifest is used. With --offline no daemon is needed and none may run.`,
 
 func (o *importOptions) addFlags(f *pflag.FlagSet) {
 	o.sourceOptions.addFlags(f)
-	o.store.addFlags(f)
+	o.store.addFlags(f, time.Minute)
 	addWantedFlags(f, &o.Options)
 	f.BoolVar(&o.UnpinMissing, "unpin-missing", false, "unpin the images whose bundle has gone")
 	f.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, write nothing")
@@ -298,6 +298,7 @@ func (o *sourceOptions) finish(report *preseed.Report, err error) error {
 	case err != nil:
 		return partialError{err}
 	case code != exitOK:
+		notifier{o.globals}.Status(reportSummary(report))
 		return codeError(code)
 	}
 	return nil

@@ -76,6 +76,14 @@ func (g *globals) reportError(err error) {
 	}
 }
 
+// count is a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // oneLine joins the lines of a joined error.
 func oneLine(err error) string {
 	lines := strings.Split(err.Error(), "\n")

@@ -62,6 +62,9 @@ func run(ctx context.Context, args []string, s streams) int {
 		err = &usageError{command: c.CommandPath(), err: err}
 	}
 	g.reportError(err)
+	if g.running {
+		notifier{g}.Failed(err)
+	}
 	return exitCode(err)
 }
 
@@ -215,6 +218,9 @@ func (g *globals) prepare(c *cobra.Command) error {
 		}
 	}
 	g.log = slog.New(newLogHandler(g))
+	if g.root == "" {
+		return &usageError{command: c.CommandPath(), err: errors.New("flag --root: found nothing: expected a directory (for the host's own root: /)")}
+	}
 	root, err := storage.CleanRoot(g.root)
 	if err != nil {
 		return err

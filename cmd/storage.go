@@ -67,7 +67,7 @@ func (o *placeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.layout, "layout", "node", "layout to place: `node|fhs|FILE`")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, write nothing")
 	f.StringVar(&o.mounts, "mounts", "", "mount policies: `apply|ignore` (default: apply for the root /, ignore for another)")
-	f.DurationVar(&o.waitLock, "wait-lock", 0, "how long to wait for another `place` of this root (`duration`)")
+	f.DurationVar(&o.waitLock, "wait-lock", 0, "`duration` to wait while another place works on this root")
 }
 
 func (o *placeOptions) check() error {
@@ -148,6 +148,10 @@ func (o *placeOptions) writeReport(plan *storage.Plan, failure error) error {
 	if failure != nil {
 		document.Error, document.Hint = failure.Error(), hint(failure)
 	}
+	if failure != nil && !o.dryRun {
+		document.Changed, document.Unchanged = 0, 0
+		document.Steps = conflicts(plan.Steps)
+	}
 	return o.printJSON(document)
 }
 
@@ -158,7 +162,7 @@ func writePlan(o *placeOptions, plan *storage.Plan, failure error) error {
 		return nil
 	}
 	for _, step := range plan.Steps {
-		if step.Action != storage.ActionKeep && step.Action != storage.ActionReserve {
+		if !o.quiet && step.Action != storage.ActionKeep && step.Action != storage.ActionReserve {
 			fmt.Fprintln(o.streams.Out, stepLine(step))
 		}
 	}
@@ -167,6 +171,12 @@ func writePlan(o *placeOptions, plan *storage.Plan, failure error) error {
 	}
 	_, err := fmt.Fprintln(o.streams.Out, placeSummary(o, plan))
 	return err
+}
+
+// conflicts are the steps that stand in the way. They are what a refusal reports:
+// the others were not done.
+func conflicts(steps []storage.Step) []storage.Step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s storage.Step) bool { return s.Action != storage.ActionConflict })
 }
 
 func stepLine(s storage.Step) string {
@@ -180,24 +190,24 @@ func stepLine(s storage.Step) string {
 	return line
 }
 
+// placeSummary counts the declared nodes: not the parents that no node describes,
+// and not orphans, which are not touched.
 func placeSummary(o *placeOptions, plan *storage.Plan) string {
 	verb := "placed"
 	if o.dryRun {
 		verb = "would place"
 	}
-	return fmt.Sprintf("%s %d nodes under %s: %d changed, %d unchanged", verb, declared(plan), printable(o.root), plan.Changed(), len(plan.Steps)-plan.Changed())
-}
-
-// declared counts the layout's nodes that have steps, some of them more than
-// one; parents that no node describes and orphans have steps too.
-func declared(plan *storage.Plan) int {
-	ids := map[string]bool{}
+	nodes, changed := map[string]bool{}, map[string]bool{}
 	for _, step := range plan.Steps {
-		if step.ID != "" && step.Action != storage.ActionOrphan {
-			ids[step.ID] = true
+		if step.ID == "" || step.Action == storage.ActionOrphan {
+			continue
+		}
+		nodes[step.ID] = true
+		if step.Changes() {
+			changed[step.ID] = true
 		}
 	}
-	return len(ids)
+	return fmt.Sprintf("%s %d nodes under %s: %d changed, %d unchanged", verb, len(nodes), printable(o.root), len(changed), len(nodes)-len(changed))
 }
 
 func newStorageCheckCommand(g *globals) *cobra.Command {

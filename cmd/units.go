@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -38,6 +40,9 @@ func newUnitsShowCommand(g *globals) *cobra.Command {
 // manifest that is there and cannot be read is an error.
 func (g *globals) unitParams() (units.Params, error) {
 	params := units.Params{Binary: units.FindBinary(g.root)}
+	if _, err := os.Stat(filepath.Join(g.root, params.Binary)); errors.Is(err, fs.ErrNotExist) {
+		g.log.Warn("no seedbed under the root where the units look for it: copy it there", "binary", params.Binary, "root", g.root)
+	}
 	manifest, err := storage.ReadManifest(g.manifest)
 	if errors.Is(err, storage.ErrNoManifest) {
 		return params, nil

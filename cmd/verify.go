@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,7 +37,7 @@ imported again. A SOURCE is what it is for import.`,
 
 func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	o.sourceOptions.addFlags(f)
-	o.store.addFlags(f)
+	o.store.addFlags(f, time.Minute)
 	addWantedFlags(f, &o.Options)
 	f.BoolVar(&o.Repair, "repair", false, "import again what is missing or damaged")
 }

@@ -24,7 +24,6 @@ type found struct {
 	namespace string
 	reader    io.Reader
 	skip      string // why it is no bundle
-	warn      bool   // the skip is worth a warning
 	err       *Error
 }
 
@@ -109,10 +108,10 @@ func (f *finder) outside(path string, info fs.FileInfo) {
 	case f.namespace != "" || f.anyNamespace:
 		f.bundle(found{path: path, namespace: f.namespace})
 	default:
-		f.entries = append(f.entries, found{
-			path: path, warn: true,
-			skip: "lies in no namespace directory: move it into one (k8s.io for Kubernetes), or name a namespace",
-		})
+		f.entries = append(f.entries, found{path: path, err: &Error{
+			Code: CodeNamespace, Found: "it lies in no namespace directory", Expected: "a directory named after a containerd namespace around it",
+			Advice: "move it into one (k8s.io for Kubernetes), or name a namespace with -n",
+		}})
 	}
 }
 

@@ -49,9 +49,6 @@ func newRun(sources []Source, o Options, mode Mode) (*run, error) {
 		b := &bundle{found: f, err: f.err, report: &BundleReport{Path: f.path, Namespace: f.namespace, clutter: f.skip != ""}}
 		r.bundles = append(r.bundles, b)
 		r.report.Bundles = append(r.report.Bundles, b.report)
-		if f.warn {
-			r.warn(f.path + " " + f.skip)
-		}
 	}
 	r.progress.event(EventStart, func(e *Event) {
 		for _, b := range r.bundles {
@@ -155,9 +152,6 @@ func (b *bundle) abandon() { b.images, b.report.Images = nil, nil }
 // artifacts.
 func (r *run) strict() {
 	for _, b := range r.bundles {
-		if b.warn && r.o.Strict {
-			b.err, b.skip, b.report.clutter = &Error{Code: CodeNamespace, Found: b.skip}, "", false
-		}
 		for _, i := range b.images {
 			switch {
 			case i.err != nil || i.report.Reason == "":

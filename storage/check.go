@@ -65,7 +65,7 @@ func (pl *planner) drifts(m *Manifest) []Drift {
 		d := Drift{s.ID, path.Join(m.Root, s.Path), s.Kind, s.To, s.From}
 		switch {
 		case s.Action == ActionConflict:
-		case !s.changes() || s.ID == "":
+		case !s.Changes() || s.ID == "":
 			continue
 		case s.Action == ActionMake && was[s.ID] != StatePresent:
 			continue

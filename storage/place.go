@@ -80,7 +80,7 @@ func placeNew(ctx context.Context, w *walker, l *Layout, o PlaceOptions) (*Resul
 		log.undo()
 		return &Result{Plan: p}, err
 	}
-	rest := slices.DeleteFunc(p.Steps, func(s Step) bool { return s.Path == "/" && !s.changes() })
+	rest := slices.DeleteFunc(p.Steps, func(s Step) bool { return s.Path == "/" && !s.Changes() })
 	p.Steps = append([]Step{first}, rest...)
 	return p.finish(ctx, log, rest)
 }
@@ -126,7 +126,7 @@ type journal struct{ done []Step }
 
 func (j *journal) run(ctx context.Context, steps []Step) error {
 	for i := range steps {
-		if !steps[i].changes() {
+		if !steps[i].Changes() {
 			continue
 		}
 		if err := ctx.Err(); err != nil {

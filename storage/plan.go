@@ -40,8 +40,8 @@ type Step struct {
 	self  *folder // the directory itself, when it is one
 }
 
-// changes reports whether the step writes.
-func (s *Step) changes() bool {
+// Changes reports whether the step writes.
+func (s *Step) Changes() bool {
 	return s.Action == ActionMake || s.Action == ActionChmod || s.Action == ActionChown || s.Action == ActionMount
 }
 
@@ -62,7 +62,7 @@ type Plan struct {
 func (p *Plan) Changed() int {
 	n := 0
 	for i := range p.Steps {
-		if p.Steps[i].changes() {
+		if p.Steps[i].Changes() {
 			n++
 		}
 	}

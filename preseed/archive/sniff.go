@@ -85,7 +85,7 @@ func checkHead(head []byte, whole bool) error {
 		}
 	}
 	if whole && len(head) < 4 {
-		return &Error{Code: CodeNotAnImage, Found: fmt.Sprintf("only %d bytes, too short for any archive", len(head)), Expected: "an image archive"}
+		return &Error{Code: CodeNotAnImage, Found: fmt.Sprintf("only %d bytes, too short for any archive", len(head)), Expected: "an image archive", Advice: "copy it again, whole"}
 	}
 	c, name := compressionOf(head)
 	if c == "" {
@@ -95,6 +95,9 @@ func checkHead(head []byte, whole bool) error {
 		return nil
 	}
 	what, advice := describe(head)
+	if advice == "" {
+		advice = "write the archive again with `docker save` or `ctr images export`, and copy it whole"
+	}
 	if what == "" {
 		what = fmt.Sprintf("unknown data that begins with bytes % x", head[:min(8, len(head))])
 		if whole {

@@ -19,12 +19,20 @@ import (
 // streams, and returns the exit code, 0, or 1 after an error. Signals are
 // containerd's own business while it runs.
 func Main() int {
+	nameProcess()
 	nameVersion()
 	if err := command.App().Run(context.Background(), os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "containerd:", err)
 		return 1
 	}
 	return 0
+}
+
+// nameProcess makes top, pgrep and fuser show the process as containerd: the kernel
+// has named it after the file, /proc/self/exe (proc_pid_comm(5)). It is for people
+// only, so that an error is none.
+func nameProcess() {
+	_ = os.WriteFile("/proc/self/comm", []byte("containerd"), 0)
 }
 
 // nameVersion sets containerd's version to that of the module which this program
