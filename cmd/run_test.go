@@ -1,7 +1,7 @@
 package cmd_test
 
 import (
-	"bytes"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -117,11 +118,14 @@ func TestRunNotifies(t *testing.T) {
 	socket, arrived := listen(t)
 	run := seedbed(t, "--root", root, "containerd", "run")
 	run.Env = append(os.Environ(), "NOTIFY_SOCKET="+socket, "WATCHDOG_USEC=1000000")
-	var log bytes.Buffer
-	run.Stderr = &log
+	stderr, err := run.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
+	log := newLines(stderr)
 	all := waitFor(t, arrived, "READY=1")
 	if conn, err := net.Dial("unix", filepath.Join(root, "ephemeral/containerd/client.sock")); err != nil {
 		t.Errorf("after READY=1: %v", err)
@@ -130,17 +134,15 @@ func TestRunNotifies(t *testing.T) {
 	}
 	before := children(t, run.Process.Pid)
 	signalProcess(t, run, syscall.SIGHUP)
-	time.Sleep(300 * time.Millisecond)
-	if after := children(t, run.Process.Pid); after != before {
-		t.Errorf("after SIGHUP: found child %s: expected %s", after, before)
+	log.waitFor(t, "ignored SIGHUP")
+	if after := children(t, run.Process.Pid); len(before) != 1 || !slices.Equal(after, before) {
+		t.Errorf("after SIGHUP: found children %s: expected the one from before, %s", after, before)
 	}
 	signalProcess(t, run, syscall.SIGTERM)
 	all = append(all, waitFor(t, arrived, "STOPPING=1")...)
+	<-log.ended
 	if err := run.Wait(); err != nil {
-		t.Errorf("after TERM: %v\n%s", err, log.String())
-	}
-	if !strings.Contains(log.String(), "SIGHUP") {
-		t.Errorf("SIGHUP is not explained in the log:\n%s", log.String())
+		t.Errorf("after TERM: %v\n%s", err, log)
 	}
 	checkSenders(t, run.Process.Pid, all)
 }
@@ -185,12 +187,69 @@ func checkSenders(t *testing.T, pid int, all []notification) {
 	}
 }
 
-// children are the child processes of a process, as the kernel lists them.
-func children(t *testing.T, pid int) string {
+// children are the child processes of a process: those whose fourth field of
+// proc_pid_stat(5) names it.
+func children(t *testing.T, pid int) []string {
 	t.Helper()
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		t.Fatalf("list children of %d: %v", pid, err)
+		t.Fatal(err)
 	}
-	return strings.TrimSpace(string(out))
+	var found []string
+	for _, file := range files {
+		stat, _ := os.ReadFile(file) // an error: the process has ended meanwhile
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+			found = append(found, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return found
+}
+
+// lines are what a process has written so far.
+type lines struct {
+	mu    sync.Mutex
+	text  strings.Builder
+	more  chan struct{} // holds one when there is more than was looked at
+	ended chan struct{} // closed at the end
+}
+
+func newLines(r io.Reader) *lines {
+	l := &lines{more: make(chan struct{}, 1), ended: make(chan struct{})}
+	go func() {
+		defer close(l.ended)
+		_, _ = io.Copy(l, r)
+	}()
+	return l
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// waitFor returns when the text has come.
+func (l *lines) waitFor(t *testing.T, text string) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for !strings.Contains(l.String(), text) {
+		select {
+		case <-l.more:
+		case <-l.ended:
+			t.Fatalf("%q did not come, but:\n%s", text, l)
+		case <-deadline:
+			t.Fatalf("%q did not come within 30 s, but:\n%s", text, l)
+		}
+	}
 }
