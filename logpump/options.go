@@ -29,7 +29,7 @@ func ParseFormat(name string) (Format, error) {
 	case Auto, Glog, JSON, Text:
 		return f, nil
 	}
-	return "", fmt.Errorf("parse log format %q: want auto, glog, json or text", name)
+	return "", fmt.Errorf("parse log format %q: expected auto, glog, json or text", name)
 }
 
 func (f Format) hasJSON() bool   { return f == Auto || f == JSON }

@@ -162,7 +162,7 @@ func checkMachine(path string) error {
 		return &BinaryError{Path: path, Reason: NotProgram}
 	}
 	if want, known := machines()[runtime.GOARCH]; known && program.Machine != want {
-		return &BinaryError{Path: path, Reason: WrongArchitecture, Detail: fmt.Sprintf("%v, want %v", program.Machine, want)}
+		return &BinaryError{Path: path, Reason: WrongArchitecture, Detail: fmt.Sprintf("%v: expected %v", program.Machine, want)}
 	}
 	return nil
 }

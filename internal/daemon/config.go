@@ -108,7 +108,7 @@ func RenderConfig(o ConfigOptions) ([]byte, error) {
 func (o ConfigOptions) check() error {
 	for _, p := range []struct{ what, path string }{{"root", o.Root}, {"state", o.State}, {"address", o.Address}} {
 		if !filepath.IsAbs(p.path) {
-			return fmt.Errorf("render containerd configuration: %s %q: want an absolute path", p.what, p.path)
+			return fmt.Errorf("render containerd configuration: %s %q: expected an absolute path", p.what, p.path)
 		}
 	}
 	return nil
