@@ -49,6 +49,11 @@ func (b *bench) open(ctx context.Context, rows []row) (err error) {
 	for _, r := range rows {
 		need[r.site] = true
 	}
+	return b.openSites(ctx, need)
+}
+
+// openSites prepares the daemons of the sites that are needed and starts those that run all the time.
+func (b *bench) openSites(ctx context.Context, need map[site]bool) (err error) {
 	if need[siteOnline] {
 		if b.online, err = newDaemon(b.programs, filepath.Join(b.disk, "online"), filepath.Join(b.short, "o")); err != nil {
 			return err
@@ -185,8 +190,10 @@ func (s *series) run(ctx context.Context, c contender, store string) error {
 // containerdVersion is what the daemon says of itself.
 func (b *bench) containerdVersion(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, b.programs.containerd, "--version").Output()
-	if err != nil {
+	words := strings.Fields(string(out)) // containerd, its package, its version, its revision
+	if err != nil || len(words) < 3 {
 		return "containerd of an unknown version"
 	}
-	return strings.TrimSpace(string(out))
+	version, _, _ := strings.Cut(words[2], "+")
+	return "containerd " + version
 }

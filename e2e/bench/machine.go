@@ -11,13 +11,17 @@ import (
 
 // machine is what the numbers were measured on.
 type machine struct {
-	CPU        string `json:"cpu"`
-	Cores      int    `json:"cores"`
-	Memory     uint64 `json:"memory"` // bytes
-	Kernel     string `json:"kernel"`
-	FileSystem string `json:"file_system"` // of corpus and stores
-	Containerd string `json:"containerd"`
+	CPU        string  `json:"cpu"`
+	Cores      int     `json:"cores"`
+	Memory     uint64  `json:"memory"` // bytes
+	Kernel     string  `json:"kernel"`
+	FileSystem string  `json:"file_system"` // of corpus and stores
+	Containerd string  `json:"containerd"`
+	Load       float64 `json:"load"` // average over the minute before; more than a few tenths is noise
 }
+
+// loadShift scales the load averages of sysinfo(2): SI_LOAD_SHIFT.
+const loadShift = 16
 
 // describeMachine says what this machine is, with the file system of dir. What cannot be told is "unknown".
 func describeMachine(dir, containerd string) machine {
@@ -29,6 +33,7 @@ func describeMachine(dir, containerd string) machine {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
 		m.Memory = info.Totalram * uint64(info.Unit)
+		m.Load = float64(info.Loads[0]) / (1 << loadShift)
 	}
 	return m
 }

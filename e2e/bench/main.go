@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -49,6 +50,7 @@ type options struct {
 	output  string         // "markdown" or "json"
 	dir     string         // corpus and stores
 	seedbed string         // the program; "" builds it
+	from    string         // a report that was measured before; "" measures
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -66,6 +68,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.output, "o", "markdown", "output as `markdown|json`")
 	f.StringVar(&o.dir, "dir", os.Getenv("BENCH_DIR"), "`directory` for the corpus and the stores (BENCH_DIR; default: in the user's cache)")
 	f.StringVar(&o.seedbed, "seedbed", "", "measure this `program` instead of building it")
+	f.StringVar(&o.from, "from", "", "print this `report`, a file of -o json, instead of measuring")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return o, err
@@ -100,6 +103,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
+	if o.from != "" {
+		return show(o, stdout)
+	}
 	b := &bench{options: o, log: stderr}
 	rows := b.selected()
 	if o.list {
@@ -112,12 +118,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return errors.Join(err, b.close())
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	report, err := b.measureAll(ctx, rows)
+	rep, err := b.measureAll(ctx, rows)
 	if err != nil {
 		return err
 	}
-	if err := report.write(stdout, o.output); err != nil {
+	return rep.conclude(o, stdout)
+}
+
+// show concludes from a report that was measured before.
+func show(o options, stdout io.Writer) error {
+	data, err := os.ReadFile(o.from)
+	if err != nil {
 		return err
 	}
-	return report.verdict(o.check)
+	var rep report
+	if err := json.Unmarshal(data, &rep); err != nil {
+		return fmt.Errorf("read report %q: %w", o.from, err)
+	}
+	return rep.conclude(o, stdout)
+}
+
+// conclude prints the report and returns its verdict.
+func (r *report) conclude(o options, stdout io.Writer) error {
+	if err := r.write(stdout, o.output); err != nil {
+		return err
+	}
+	return r.verdict(o.check)
 }
