@@ -118,6 +118,7 @@ func exitTable() []exitRow {
 		{exitPermission, tests{is(fs.ErrPermission)}},
 		{exitData, tests{
 			as[inputError], as[*storage.ValidationError], as[*storage.BadDocument], as[*daemon.ConfigError], as[*units.BadParam],
+			as[*offline.DamagedError],
 		}},
 		{exitConfig, tests{is(storage.ErrNoManifest), is(storage.ErrUntrusted), as[*daemon.MissingDir], as[*missingNode]}},
 		{exitTryAgain, tests{

@@ -3,7 +3,9 @@ package archive
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -199,5 +201,14 @@ func TestCanceled(t *testing.T) {
 		if _, err := Open(ctx, write(t, data)); err == nil || ctx.Err() == nil || !strings.Contains(err.Error(), "canceled") {
 			t.Errorf("error = %v, want context canceled", err)
 		}
+	}
+}
+
+// TestNoPlaceToDecompress: without a directory for temporary files the hint says what to set.
+func TestNoPlaceToDecompress(t *testing.T) {
+	_, err := OpenStream(t.Context(), bytes.NewReader(bundle.Compress(bundle.OCI(bundle.Good("example.com/good:v1")).Bytes(), bundle.Gzip)), "/nonexistent")
+	var e *Error
+	if !errors.As(err, &e) || !strings.Contains(e.Hint(), "TMPDIR") || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error %v", err)
 	}
 }

@@ -138,7 +138,10 @@ func (c cancelable) Read(p []byte) (int, error) {
 func spool(ctx context.Context, r io.Reader, dir string) (*os.File, int64, error) {
 	f, err := os.CreateTemp(dir, "seedbed-archive-*")
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, &Error{
+			Code: CodeOf(err), Found: "no place for the decompressed archive", Err: err,
+			Advice: "set TMPDIR to a directory that is there and can be written",
+		}
 	}
 	if err := os.Remove(f.Name()); err != nil {
 		f.Close()

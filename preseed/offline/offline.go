@@ -41,6 +41,29 @@ func (e *InUseError) Hint() string {
 	return "a containerd runs on this root: import through its socket (leave out --offline), or stop it"
 }
 
+// DamagedError is a metadata database that cannot be read, by containerd no more than from here.
+type DamagedError struct {
+	Path string
+	Err  error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("open containerd's database %q: it is damaged: %v", e.Path, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// Hint is the next step.
+func (e *DamagedError) Hint() string {
+	return "restore the file, or move it away and import again: containers and images that are not from bundles are lost with it"
+}
+
+// isDamage reports whether bbolt refuses a file for what is in it.
+func isDamage(err error) bool {
+	return errors.Is(err, boltErrors.ErrInvalid) || errors.Is(err, boltErrors.ErrVersionMismatch) || errors.Is(err, boltErrors.ErrChecksum)
+}
+
 // Where containerd keeps its store below its root. Source: the ids of its content and metadata
 // plugins, which name their directories.
 const (
@@ -88,7 +111,8 @@ func Open(ctx context.Context, root string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open containerd root: %w", err)
 	}
 	if o.ReadOnly {
-		if _, err := os.Stat(filepath.Join(root, metadataDir, metadataFile)); errors.Is(err, fs.ErrNotExist) {
+		info, err := os.Stat(filepath.Join(root, metadataDir, metadataFile))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0 {
 			return openEmpty(ctx, o)
 		}
 	} else if err := makeDirs(root); err != nil {
@@ -116,6 +140,9 @@ func openRoot(ctx context.Context, root string, o Options) (*Store, error) {
 	db, err := openDatabase(filepath.Join(root, metadataDir, metadataFile), o)
 	if errors.Is(err, boltErrors.ErrTimeout) {
 		return nil, &InUseError{Root: root}
+	}
+	if isDamage(err) {
+		return nil, &DamagedError{Path: filepath.Join(root, metadataDir, metadataFile), Err: err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open containerd's database: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +76,40 @@ func TestReadOnly(t *testing.T) {
 		}
 		if _, err := os.Stat(root); (err == nil) != exists {
 			t.Errorf("root after it: %v", err)
+		}
+	}
+}
+
+// TestOpenDamagedDatabase says which file is damaged and what to do; an empty one, as a machine that
+// lost power leaves it, is a store without anything in it.
+func TestOpenDamagedDatabase(t *testing.T) {
+	cases := map[string]struct {
+		content string
+		damaged bool
+	}{
+		"noise": {strings.Repeat("noise", 10_000), true}, "short": {"noise", true}, "empty": {"", false},
+	}
+	for name, c := range cases {
+		for _, readOnly := range []bool{true, false} {
+			root := t.TempDir()
+			path := filepath.Join(root, "io.containerd.metadata.v1.bolt", "meta.db")
+			if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(c.content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			s, err := offline.Open(t.Context(), root, offline.Options{ReadOnly: readOnly})
+			if err == nil {
+				s.Close()
+			}
+			var damaged *offline.DamagedError
+			switch {
+			case !c.damaged && err != nil:
+				t.Errorf("%s, read-only %v: error %v", name, readOnly, err)
+			case c.damaged && (!errors.As(err, &damaged) || damaged.Path != path || damaged.Hint() == ""):
+				t.Errorf("%s, read-only %v: error %v", name, readOnly, err)
+			}
 		}
 	}
 }
