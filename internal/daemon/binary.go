@@ -44,6 +44,7 @@ const (
 	NotProgram        Reason = "it is neither an ELF program nor a script"
 	WrongArchitecture Reason = "it is made for another machine"
 	Unreadable        Reason = "it cannot be looked at"
+	Refused           Reason = "the system does not start it"
 )
 
 // BinaryError says that a containerd cannot be run, and why. By convention of

@@ -58,7 +58,7 @@ func startChild(g *errgroup.Group, o Options, output *os.File) (*child, error) {
 		return nil
 	})
 	if err := <-started; err != nil {
-		return nil, err
+		return nil, &BinaryError{Path: o.Binary.Path, Reason: Refused, Err: err}
 	}
 	return c, nil
 }

@@ -178,6 +178,17 @@ func TestBinaryGone(t *testing.T) {
 	}
 }
 
+// TestBinaryRefused: what the system refuses to start, here for want of its interpreter, is a
+// BinaryError too.
+func TestBinaryRefused(t *testing.T) {
+	m := newMachine(t, writeProgram(t, t.TempDir(), "containerd", []byte("#!/nowhere/sh\n")))
+	m.start()
+	var bad *BinaryError
+	if err := m.wait(); !errors.As(err, &bad) || bad.Reason != Refused || bad.ExitCode() != 126 {
+		t.Errorf("Run = %v, want a BinaryError", err)
+	}
+}
+
 // TestKilled guards C12 and C06: the signal is named, and the socket that is left
 // behind does not hinder the next start.
 func TestKilled(t *testing.T) {
