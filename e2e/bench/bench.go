@@ -110,7 +110,10 @@ func (b *bench) close() error {
 
 // measureAll measures row after row. What is wrong with one row stands in its result and does not stop the others.
 func (b *bench) measureAll(ctx context.Context, rows []row) (*report, error) {
-	rep := &report{Machine: describeMachine(b.dir, b.containerdVersion(ctx)), Rounds: b.rounds, Quick: b.quick, Started: time.Now().UTC().Truncate(time.Second)}
+	rep := &report{
+		Started: time.Now().UTC().Truncate(time.Second), Quick: b.quick, Rounds: b.rounds,
+		Seedbed: revision(b.programs.seedbed), Machine: describeMachine(b.dir, b.containerdVersion(ctx)),
+	}
 	for _, r := range rows {
 		fmt.Fprintf(b.log, "%s: ", r.id)
 		result := b.measureRow(ctx, r)

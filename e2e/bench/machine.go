@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"debug/buildinfo"
 	"os"
 	"runtime"
 	"strings"
@@ -22,6 +23,25 @@ type machine struct {
 
 // loadShift scales the load averages of sysinfo(2): SI_LOAD_SHIFT.
 const loadShift = 16
+
+// revision is the commit that a program of Go was built from, with "+changes" when the tree had some; "unknown" for one
+// that does not say.
+func revision(program string) string {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return "unknown"
+	}
+	commit, changes := "unknown", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changes = "+changes"
+		}
+	}
+	return commit + changes
+}
 
 // describeMachine says what this machine is, with the file system of dir. What cannot be told is "unknown".
 func describeMachine(dir, containerd string) machine {

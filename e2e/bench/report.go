@@ -12,6 +12,7 @@ type report struct {
 	Started time.Time `json:"started"`
 	Quick   bool      `json:"quick,omitempty"` // a small corpus: its ratios say nothing
 	Rounds  int       `json:"rounds"`
+	Seedbed string    `json:"seedbed"` // the commit that it was built from
 	Machine machine   `json:"machine"`
 	Rows    []result  `json:"rows"`
 }

@@ -24,10 +24,16 @@ func (r *report) write(w io.Writer, format string) error {
 	return err
 }
 
+// quiet is the load average below which a machine does nothing else.
+const quiet = 0.5
+
 func (r *report) heading(out *strings.Builder) {
 	m := r.Machine
-	fmt.Fprintf(out, "Measured on %s: %s, %d CPUs, %.0f GiB of memory, Linux %s, %s, load average %.1f before; %s. ",
-		r.Started.Format("2006-01-02"), m.CPU, m.Cores, float64(m.Memory)/(1<<30), m.Kernel, m.FileSystem, m.Load, m.Containerd)
+	fmt.Fprintf(out, "Measured on %s: %s, %d CPUs, %.0f GiB of memory, Linux %s, %s; %s; seedbed %s. ",
+		r.Started.Format("2006-01-02"), m.CPU, m.Cores, float64(m.Memory)/(1<<30), m.Kernel, m.FileSystem, m.Containerd, r.Seedbed)
+	if m.Load >= quiet {
+		fmt.Fprintf(out, "**Others were at work (load average %.1f before): the ratios are noisy.** ", m.Load)
+	}
 	fmt.Fprintf(out, "Medians of %d alternating rounds, process start included, lowest and highest ratio in brackets.\n", r.Rounds)
 	if r.Quick {
 		out.WriteString("\n**A quick run with a tenth of the corpus: it shows that everything works, not how fast it is.**\n")
