@@ -77,6 +77,10 @@ type Node struct {
 	// UID and GID are numbers. A caller that is not root places a tree of its own: 0 means the caller's then.
 	UID int `json:"uid"`
 	GID int `json:"gid"`
+	// User and Group are names in the target root's passwd and group, for an owner whose numbers a layout cannot know.
+	// They win over the numbers, which a manifest has as well.
+	User  string `json:"user,omitempty"`
+	Group string `json:"group,omitempty"`
 	// Target is what a symlink points to.
 	Target string `json:"target,omitempty"`
 	// Mount is the id of the mount that the node stands on, empty when it is the root's own file system.

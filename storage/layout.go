@@ -88,6 +88,7 @@ func parseLayout(data []byte) (*Layout, error) {
 	l := &Layout{Schema: m.Schema, Name: m.Layout, Nodes: m.Nodes, Mounts: append([]Mount{}, m.Mounts...)}
 	for i := range l.Nodes {
 		l.Nodes[i].State = ""
+		l.Nodes[i].dropNamed()
 		l.Nodes[i].Creator = l.Nodes[i].creator()
 	}
 	for i := range l.Mounts {
@@ -95,6 +96,16 @@ func parseLayout(data []byte) (*Layout, error) {
 	}
 	l.Declaration = l.digest()
 	return l, nil
+}
+
+// dropNamed forgets the numbers of an owner that has a name.
+func (n *Node) dropNamed() {
+	if n.User != "" {
+		n.UID = 0
+	}
+	if n.Group != "" {
+		n.GID = 0
+	}
 }
 
 // decode reads one document of at most limit bytes strictly. The manifest's fields are a superset of the layout's.

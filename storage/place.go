@@ -264,8 +264,10 @@ func (s *Step) handle() (fd int, release func(), err error) {
 		return -1, nil, s.fail("open", err)
 	}
 	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && newFound(&st).identity != s.found.identity {
-		err = errReplaced
+	if err = unix.Fstat(fd, &st); err == nil {
+		if now := newFound(&st); now.identity != s.found.identity || now.links != s.found.links {
+			err = errReplaced
+		}
 	}
 	if err != nil {
 		unix.Close(fd)

@@ -116,6 +116,7 @@ func NewPlan(ctx context.Context, l *Layout, o PlaceOptions) (*Plan, error) {
 func newPlan(ctx context.Context, w *walker, l *Layout, o PlaceOptions) (*Plan, error) {
 	pl := newPlanner(w, l, o.Mounts.apply(o.Root))
 	pl.caller = &owner{os.Geteuid(), os.Getegid()}
+	w.caller = pl.caller
 	if err := pl.nodes(ctx); err != nil {
 		return nil, err
 	}

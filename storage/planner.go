@@ -43,6 +43,7 @@ func newPlanner(w *walker, l *Layout, applyMounts bool) *planner {
 
 // nodes plans every node, parents first.
 func (pl *planner) nodes(ctx context.Context) error {
+	pl.names()
 	pl.mounts()
 	order := make([]*Node, len(pl.placed))
 	for i := range order {
@@ -165,7 +166,7 @@ func (pl *planner) see(n *Node, dir *folder, name string) (Step, error) {
 		}
 	}
 	f.node = n
-	return s, nil
+	return s, pl.stepsToOwner(n, f)
 }
 
 // settle turns what was seen into steps.
@@ -316,6 +317,10 @@ func (pl *planner) differences(n *Node, s Step) {
 	chown := n.Kind.made() && (s.found.uid != n.UID || s.found.gid != n.GID)
 	if !chmod && !chown || s.inside().modeless() {
 		pl.keep(n, s)
+		return
+	}
+	if err := s.mayChange(); err != nil && n.Kind != KindFile {
+		pl.refuse(err)
 		return
 	}
 	if chown {

@@ -129,6 +129,12 @@ func (v *validator) properties(at string, n *Node) {
 	if n.UID < 0 || n.GID < 0 || int64(n.UID) >= math.MaxUint32 || int64(n.GID) >= math.MaxUint32 {
 		v.report(at, "owner %d:%d: expected numbers from 0 to %d", n.UID, n.GID, int64(math.MaxUint32)-1)
 	}
+	if n.User != "" && badAccount(n.User) {
+		v.report(at, "user %q: is no name of a user", n.User)
+	}
+	if n.Group != "" && badAccount(n.Group) {
+		v.report(at, "group %q: is no name of a group", n.Group)
+	}
 	if !slices.Contains([]string{"", CreatorSeedbed, CreatorRuntime, CreatorOperator}, n.Creator) {
 		v.report(at, "creator %q: expected seedbed, runtime or operator", n.Creator)
 	}

@@ -70,6 +70,7 @@ func (f found) owner() string { return fmt.Sprintf("%d:%d", f.uid, f.gid) }
 type walker struct {
 	hostPath string // of the root
 	root     *folder
+	caller   *owner // whom it is safe for; nil walks without a care, to look
 	opened   []*folder
 	beside   []*walker // of a manifest outside the root
 }
@@ -186,6 +187,11 @@ func (w *walker) reach(dir *folder, name string, hops int) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if got.kind == KindDir {
+		if err := dir.mayStep(name, got.uid); err != nil {
+			return nil, err
+		}
+	}
 	switch got.kind {
 	case KindDir, "":
 		return &folder{
@@ -202,6 +208,9 @@ func (w *walker) reach(dir *folder, name string, hops int) (*folder, error) {
 func (w *walker) follow(dir *folder, name string, hops int) (*folder, error) {
 	if hops >= maxLinks {
 		return nil, dir.fail("follow", name, unix.ELOOP)
+	}
+	if err := dir.mayFollow(name); err != nil {
+		return nil, err
 	}
 	target, err := dir.readlink(name)
 	if err != nil {
