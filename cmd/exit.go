@@ -120,13 +120,15 @@ func exitTable() []exitRow {
 			as[inputError], as[*storage.ValidationError], as[*storage.BadDocument], as[*daemon.ConfigError], as[*units.BadParam],
 			as[*offline.DamagedError],
 		}},
-		{exitConfig, tests{is(storage.ErrNoManifest), is(storage.ErrUntrusted), as[*daemon.MissingDir], as[*missingNode]}},
+		{exitConfig, tests{
+			is(storage.ErrNoManifest), is(storage.ErrUntrusted), as[*daemon.MissingDir], as[*missingNode], as[*layoutOutside],
+		}},
 		{exitTryAgain, tests{
 			is(storage.ErrLocked), is(offline.ErrInUse), is(daemon.ErrStartTimeout), as[*daemon.InUse],
 		}},
 		{exitUnavailable, tests{is(preseed.ErrUnavailable)}},
 		{exitCantCreate, tests{
-			as[*storage.Conflict], as[*storage.BadMount], as[*storage.Interrupted], as[*units.Conflict], as[*logpump.NotFIFO], as[*daemon.SocketError],
+			as[*storage.Conflict], as[*storage.BadMount], as[*storage.UnsafePath], as[*storage.Interrupted], as[*units.Conflict], as[*logpump.NotFIFO], as[*daemon.SocketError],
 			is(unix.ENOSPC), is(unix.EDQUOT), is(unix.EROFS), is(unix.ENOENT), is(unix.ENOTDIR), is(unix.EISDIR),
 			is(unix.ELOOP), is(unix.EEXIST), is(unix.ENAMETOOLONG),
 		}},

@@ -14,7 +14,6 @@ import (
 
 	"seedbed/preseed"
 	"seedbed/preseed/offline"
-	"seedbed/storage"
 )
 
 func newPreseedCommand(g *globals) *cobra.Command {
@@ -55,7 +54,7 @@ func (o *sourceOptions) check() error {
 // sources returns what args name, or the manifest's preseed directory.
 func (o *sourceOptions) sources(ctx context.Context, args []string) ([]preseed.Source, error) {
 	if len(args) == 0 {
-		manifest, err := storage.ReadManifest(o.manifest)
+		manifest, err := o.readManifest("system.preseed")
 		if err != nil {
 			return nil, err
 		}
@@ -218,7 +217,7 @@ func (g *globals) openStore(ctx context.Context, o storeOptions, how offline.Opt
 	}
 	address := o.address
 	if address == "" {
-		manifest, err := storage.ReadManifest(g.manifest)
+		manifest, err := g.readManifest("ephemeral.containerd")
 		if err != nil {
 			return nil, nil, err
 		}
@@ -236,7 +235,7 @@ func (g *globals) openStore(ctx context.Context, o storeOptions, how offline.Opt
 
 func (g *globals) openOffline(ctx context.Context, root string, how offline.Options) (*preseed.Store, func() error, error) {
 	if root == "" {
-		manifest, err := storage.ReadManifest(g.manifest)
+		manifest, err := g.readManifest("data.containerd")
 		if err != nil {
 			return nil, nil, err
 		}

@@ -233,6 +233,16 @@ func (g *globals) prepare(c *cobra.Command) error {
 	return err
 }
 
+// readManifest reads the manifest for a command that uses the nodes with these
+// ids: they still have to be what was placed.
+func (g *globals) readManifest(uses ...string) (*storage.Manifest, error) {
+	manifest, err := storage.ReadManifest(g.manifest)
+	if err != nil {
+		return nil, err
+	}
+	return manifest, manifest.CheckNodes(uses...)
+}
+
 func (g *globals) json() bool { return g.output == "json" }
 
 const environmentAnnotation = "seedbed_environment"

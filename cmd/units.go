@@ -50,7 +50,9 @@ func (g *globals) unitParams() (units.Params, error) {
 	if err != nil {
 		return params, err
 	}
-	params.Layout = manifest.Layout
+	if params.Layout, err = g.layoutAtBoot(manifest); err != nil {
+		return params, err
+	}
 	for id, path := range map[string]*string{
 		"data.containerd":                      &params.ContainerdRoot,
 		"ephemeral.containerd":                 &params.ContainerdState,
@@ -65,6 +67,32 @@ func (g *globals) unitParams() (units.Params, error) {
 		*path = manifest.Nodes[i].Path
 	}
 	return params, nil
+}
+
+// layoutAtBoot is the layout as the booted root knows it: the name of a built-in
+// one, or the path in the root of the file that it was placed from.
+func (g *globals) layoutAtBoot(manifest *storage.Manifest) (string, error) {
+	file := manifest.LayoutFile
+	if file == "" {
+		return manifest.Layout, nil
+	}
+	if inside, ok := strings.CutPrefix(file, strings.TrimSuffix(manifest.Root, "/")+"/"); ok {
+		return "/" + inside, nil
+	}
+	return "", &layoutOutside{file: file, root: manifest.Root}
+}
+
+// layoutOutside is a layout that a booted root will not have.
+type layoutOutside struct{ file, root string }
+
+func (e *layoutOutside) Error() string {
+	return fmt.Sprintf("install units: the tree was placed from %q, which is outside of the root %q: expected a file that is there when it boots", e.file, e.root)
+}
+
+// Hint says how to keep the layout with the tree.
+func (e *layoutOutside) Hint() string {
+	kept := filepath.Join(e.root, "etc/seedbed/layout.json")
+	return fmt.Sprintf("copy it to %s, run seedbed storage place --layout %s, and install the units again", kept, kept)
 }
 
 func runUnitsShow(g *globals, names []string) error {

@@ -36,8 +36,10 @@ func (pl *planner) names() {
 func (pl *planner) number(a *accounts, n *Node, name string) int {
 	id, err := a.find(name)
 	if err != nil {
-		pl.refuse(&advised{fmt.Errorf("place node %s: %w", n.ID, err),
-			fmt.Sprintf("nothing was changed; add %q to %s, or give its number in the layout", name, a.host())})
+		pl.refuse(&advised{
+			fmt.Errorf("place node %s: %w", n.ID, err),
+			fmt.Sprintf("nothing was changed; add %q to %s, or give its number in the layout", name, a.host()),
+		})
 	}
 	return id
 }

@@ -262,6 +262,7 @@ func TestS11LinksAreResolvedInsideTheRoot(t *testing.T) {
 	must(t, os.Symlink("../../../../mnt/there", root+"/ephemeral")) // climbs out, were it not for the root
 	before := snapshot(t, outside)
 	l := builtin(t, "node")
+	l.Name = "changed"
 	l.Nodes = append(l.Nodes, Node{ID: "through", Path: "/var/run/through", Kind: KindFIFO, Mode: 0o600, Creator: CreatorSeedbed})
 	m := place(t, l, root).Manifest
 	for name, mode := range map[string]uint32{

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -36,6 +37,8 @@ type Layout struct {
 	Declaration string  `json:"declaration,omitempty"`
 	Nodes       []Node  `json:"nodes"`
 	Mounts      []Mount `json:"mounts"`
+
+	file string // where it was read, absolute
 }
 
 // BuiltinNames returns the names that [Builtin] knows.
@@ -58,7 +61,7 @@ func Builtin(name string) (*Layout, error) {
 
 // ReadLayout reads a layout from a file of at most 1 MiB. Unknown fields and trailing data are refused with a
 // [*BadDocument], a document that is no valid layout with the errors of [Layout.Validate]. A manifest is accepted as a
-// layout: what only says where and when it was placed is dropped.
+// layout: what only says where and when it was placed is dropped. A manifest of what is placed names the file.
 func ReadLayout(path string) (*Layout, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO that nobody writes into is empty
 	if err != nil {
@@ -76,7 +79,8 @@ func ReadLayout(path string) (*Layout, error) {
 	if err := l.Validate(); err != nil {
 		return nil, fmt.Errorf("layout %q: %w", path, err)
 	}
-	return l, nil
+	l.file, err = filepath.Abs(path)
+	return l, err
 }
 
 // parseLayout decodes a layout or manifest and drops what belongs to a manifest only.

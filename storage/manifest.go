@@ -17,8 +17,10 @@ import (
 
 // Manifest is a layout as placed.
 type Manifest struct {
-	Schema      string `json:"schema"`
-	Layout      string `json:"layout"`
+	Schema string `json:"schema"`
+	Layout string `json:"layout"`
+	// LayoutFile is the file on the host that the layout was read from; empty for a built-in one.
+	LayoutFile  string `json:"layout_file,omitempty"`
 	Declaration string `json:"declaration"`
 	// Root is the root's path on the host.
 	Root string `json:"root"`
@@ -47,8 +49,11 @@ func CleanRoot(root string) (string, error) {
 }
 
 // ReadManifest reads the manifest that [Place] wrote. It returns [ErrNoManifest] when there is none, [ErrUntrusted]
-// when it may have been written by somebody else or belongs to another root or boot, and a [*BadDocument] when its
-// bytes are damaged; each with a hint.
+// when it may have been written by somebody else, or belongs to another root, boot or declaration, and a [*BadDocument]
+// when its bytes are damaged; each with a hint.
+//
+// From the root down to the file each part has to be root's, or of a caller that the root belongs to, writable by
+// nobody else, and no link. What lies above the root does not count: whoever names a root vouches for the way to it.
 func ReadManifest(name string) (*Manifest, error) {
 	data, err := readTrusted(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -68,93 +73,6 @@ func ReadManifest(name string) (*Manifest, error) {
 		return nil, err
 	}
 	return m, nil
-}
-
-// untrusted is an ErrUntrusted about a path.
-func untrusted(name, format string, args ...any) error {
-	return &advised{
-		fmt.Errorf("read %q: %w: %s", name, ErrUntrusted, fmt.Sprintf(format, args...)),
-		"run seedbed storage place, as the user that the tree belongs to; it writes a manifest that can be trusted",
-	}
-}
-
-// readTrusted reads a regular file with one name that, like its directory, only root or the caller can write.
-func readTrusted(name string) ([]byte, error) {
-	dir, err := openPath(filepath.Dir(name))
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
-	if err := trust(dir, filepath.Dir(name)); err != nil {
-		return nil, err
-	}
-	fd, err := unix.Openat(dir, filepath.Base(name), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	switch err {
-	case nil:
-	case unix.ELOOP:
-		return nil, untrusted(name, "it is a symbolic link: expected a regular file")
-	default:
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	if err := trust(fd, name); err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, untrusted(name, "it is %s: expected a regular file", info.Mode().Type())
-	}
-	return io.ReadAll(io.LimitReader(f, maxManifest+1))
-}
-
-// trust checks the owner, the mode and, of a file, the number of names.
-func trust(fd int, name string) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return &fs.PathError{Op: "stat", Path: name, Err: err}
-	}
-	got := newFound(&st)
-	switch {
-	case got.uid != 0 && got.uid != os.Geteuid():
-		return untrusted(name, "it is owned by user %d: expected root or user %d", got.uid, os.Geteuid())
-	case got.mode&0o022 != 0:
-		return untrusted(name, "it has mode %s: expected it writable by its owner only", got.mode)
-	case got.kind == KindFile && got.links != 1:
-		return untrusted(name, "it has %d hard links: expected 1", got.links)
-	}
-	return nil
-}
-
-// belongs checks that the manifest is about the root that it lies in, and about this boot.
-func (m *Manifest) belongs(name string) error {
-	if clean, err := CleanRoot(m.Root); err != nil || clean != m.Root {
-		return untrusted(name, "its root is %q: expected an absolute, clean path", m.Root)
-	}
-	if at, ok := strings.CutSuffix(name, manifestInRoot); ok && !sameDir("/"+strings.Trim(at, "/"), m.Root) {
-		return untrusted(name, "it describes the root %q, not the one it lies in", m.Root)
-	}
-	if m.Root != "/" {
-		return nil
-	}
-	id, err := bootID()
-	if err == nil && id != m.BootID {
-		return untrusted(name, "it was written in another boot (%.8s, now %.8s)", m.BootID, id)
-	}
-	return err
-}
-
-// sameDir reports whether two paths are the same directory.
-func sameDir(a, b string) bool {
-	if a == b {
-		return true
-	}
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // bootID returns the kernel's name for this boot: random(4).
@@ -251,7 +169,7 @@ func (pl *planner) manifest(o PlaceOptions) error {
 		return err // without /proc, in a bare chroot, there is no boot to name; readers on a booted host will not trust it
 	}
 	pl.plan.manifest = &Manifest{
-		Schema: Schema, Layout: pl.layout.Name, Declaration: pl.layout.digest(),
+		Schema: Schema, Layout: pl.layout.Name, LayoutFile: pl.layout.file, Declaration: pl.layout.digest(),
 		Root: o.Root, BootID: boot, Nodes: pl.placed, Mounts: pl.placedMounts,
 	}
 	if err := pl.manifestNodes(o); err != nil {
@@ -388,7 +306,7 @@ func (pl *planner) readPrevious(f *manifestFile) (err error) {
 // says reports whether the manifest that is there says what a new one would. Its generation does not count, nor does
 // the boot of an image root, nor whether a program has made its socket or file in the meantime.
 func (m *Manifest) says(next *Manifest) bool {
-	return m.Schema == next.Schema && m.Layout == next.Layout && m.Declaration == next.Declaration &&
+	return m.Schema == next.Schema && m.Layout == next.Layout && m.LayoutFile == next.LayoutFile && m.Declaration == next.Declaration &&
 		m.Root == next.Root && (m.BootID == next.BootID || m.Root != "/") &&
 		slices.EqualFunc(m.Nodes, next.Nodes, sameNode) && slices.EqualFunc(m.Mounts, next.Mounts, sameMount)
 }

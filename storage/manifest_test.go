@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestReadManifestTrust(t *testing.T) {
@@ -31,6 +33,31 @@ func TestReadManifestTrust(t *testing.T) {
 			needRoot(t)
 			must(t, os.Chown(name, 1234, 0))
 		}, "owned by user 1234"},
+		{"below a directory of another user", func(t *testing.T, name string) {
+			needRoot(t)
+			must(t, os.Chown(filepath.Dir(filepath.Dir(name)), 1234, 0))
+		}, `/run": manifest is not to be trusted: it is owned by user 1234: expected root`},
+		{"in a root of another user", func(t *testing.T, name string) {
+			needRoot(t)
+			must(t, os.Chown(strings.TrimSuffix(name, manifestInRoot), 1234, 0))
+		}, "owned by user 1234"},
+		{"in a root that others can write", func(t *testing.T, name string) {
+			must(t, os.Chmod(strings.TrimSuffix(name, manifestInRoot), 0o777))
+		}, "mode 0777"},
+		{"behind a link", func(t *testing.T, name string) {
+			run := filepath.Dir(filepath.Dir(name))
+			must(t, os.Rename(run, run+".real"))
+			must(t, os.Symlink("run.real", run))
+		}, `/run": manifest is not to be trusted: it is a symbolic link: expected a directory`},
+		{"a FIFO", func(t *testing.T, name string) {
+			must(t, os.Remove(name))
+			must(t, unix.Mkfifo(name, 0o644))
+		}, "it is fifo: expected a regular file"},
+		{"of another declaration", func(t *testing.T, name string) {
+			data, err := os.ReadFile(name)
+			must(t, err)
+			must(t, os.WriteFile(name, bytes.Replace(data, []byte(`"layout":"test"`), []byte(`"layout":"node"`), 1), 0o644))
+		}, "that of the built-in layout node is sha256:"},
 		{"of another root", func(t *testing.T, name string) {
 			data, err := os.ReadFile(name)
 			must(t, err)
@@ -52,6 +79,100 @@ func TestReadManifestTrust(t *testing.T) {
 				t.Errorf("ReadManifest: %v: expected ErrUntrusted with …%s…", err, c.want)
 			}
 		})
+	}
+}
+
+// Wherever the root is, it is what lies in it that counts.
+func TestATrustedRootBelowAnUntrustedDirectory(t *testing.T) {
+	needRoot(t)
+	home := userDir(t)
+	for _, mode := range []uint32{0o1777, 0o777} {
+		must(t, unix.Chmod(home, mode))
+		root := filepath.Join(home, "root")
+		place(t, layout(t, "dir /a 0755"), root)
+		if _, err := ReadManifest(DefaultManifest(root)); err != nil {
+			t.Errorf("below mode %o: %v", mode, err)
+		}
+	}
+	root := filepath.Join(home, "sticky")
+	must(t, os.Mkdir(root, 0o755))
+	must(t, unix.Chmod(root, 0o1777))
+	place(t, layout(t, "dir /a 0755"), root)
+	if _, err := ReadManifest(DefaultManifest(root)); err != nil {
+		t.Errorf("in a sticky root: %v", err)
+	}
+}
+
+func TestManifestOfAUsersOwn(t *testing.T) {
+	home := userDir(t)
+	root := filepath.Join(home, "root")
+	must(t, asUser(t, func() error {
+		if _, err := Place(t.Context(), layout(t, "dir /a 0755"), PlaceOptions{Root: root}); err != nil {
+			return err
+		}
+		_, err := ReadManifest(DefaultManifest(root))
+		return err
+	}))
+	if _, err := ReadManifest(DefaultManifest(root)); !errors.Is(err, ErrUntrusted) {
+		t.Errorf("ReadManifest as root of a user's root: %v: expected ErrUntrusted", err)
+	}
+	roots := t.TempDir()
+	must(t, os.Chmod(filepath.Dir(roots), 0o755))
+	must(t, os.Chmod(roots, 0o755))
+	place(t, layout(t, "dir /a 0755"), roots)
+	must(t, asUser(t, func() error {
+		_, err := ReadManifest(DefaultManifest(roots))
+		return err
+	}))
+}
+
+func TestCheckNodes(t *testing.T) {
+	cases := []struct {
+		name   string
+		change func(t *testing.T, root string)
+		want   string // "" where it may be used
+	}{
+		{"as placed", func(*testing.T, string) {}, ""},
+		{"tighter", func(t *testing.T, root string) { must(t, os.Chmod(root+"/a/d", 0o500)) }, ""},
+		{"looser", func(t *testing.T, root string) { must(t, os.Chmod(root+"/a/d", 0o751)) }, "mode 0751: expected 0750 or tighter"},
+		{"looser, and not used", func(t *testing.T, root string) { must(t, os.Chmod(root+"/b", 0o777)) }, ""},
+		{"gone", func(t *testing.T, root string) { must(t, os.Remove(root+"/a/d")) }, ""},
+		{"another kind", func(t *testing.T, root string) {
+			must(t, os.Remove(root+"/a/d"))
+			write(t, root+"/a/d", "")
+		}, "it is a file: expected a dir"},
+		{"a link", func(t *testing.T, root string) {
+			must(t, os.Remove(root+"/a/d"))
+			must(t, os.Symlink("/b", root+"/a/d"))
+		}, "it is a symlink: expected a dir"},
+		{"another owner", func(t *testing.T, root string) {
+			needRoot(t)
+			must(t, os.Chown(root+"/a/d", 1234, 0))
+		}, "owned by user 1234: expected user 0"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			root := t.TempDir()
+			m := place(t, layout(t, "dir /a 0755", "dir /a/d 0750", "dir /b 0755"), root).Manifest
+			c.change(t, root)
+			err := m.CheckNodes("a.d", "not_in_the_manifest")
+			if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("CheckNodes: %v: expected %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestCheckNodesMissesALostMount(t *testing.T) {
+	root := privateRoot(t)
+	l := withMount(t, Mount{Policy: PolicyMake, FSType: "tmpfs"}, "dir /m/a 0700")
+	r, err := Place(t.Context(), l, apply(root))
+	must(t, err)
+	must(t, r.Manifest.CheckNodes("m.a"))
+	must(t, unix.Unmount(root+"/m", 0))
+	must(t, os.Mkdir(root+"/m/a", 0o700))
+	if err := r.Manifest.CheckNodes("m.a"); !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), "no mount point") {
+		t.Errorf("CheckNodes: %v: expected that the mount is lost", err)
 	}
 }
 
