@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"seedbed/internal/daemon"
 	"seedbed/preseed"
 	"seedbed/preseed/offline"
 )
@@ -62,6 +63,7 @@ func (o *sourceOptions) sources(ctx context.Context, args []string) ([]preseed.S
 			return nil, err
 		}
 		args = []string{manifest.Tree().System.Preseed.FullPath()}
+		o.Sandbox = daemon.DefaultSandbox
 	}
 	var sources []preseed.Source
 	for _, arg := range args {
@@ -190,6 +192,7 @@ func runImport(ctx context.Context, o *importOptions, args []string) error {
 		return err
 	}
 	o.Options.Progress = o.progressLines()
+	o.Reconnect = o.reconnect(&closeStore, o.store)
 	report, err := preseed.Import(ctx, store, sources, o.Options)
 	if closeErr := closeStore(); err == nil {
 		err = closeErr
@@ -231,6 +234,25 @@ func (g *globals) openStore(ctx context.Context, o storeOptions, how offline.Opt
 		return nil, nil, err
 	}
 	return preseed.NewStore(client), client.Close, nil
+}
+
+// reconnect returns how a containerd that went away is found again: as it was found, within the same
+// wait. closeStore closes what was opened last. It is nil where there is no daemon.
+func (o *sourceOptions) reconnect(closeStore *func() error, how storeOptions) func(context.Context) (*preseed.Store, error) {
+	if how.offline {
+		return nil
+	}
+	return func(ctx context.Context) (*preseed.Store, error) {
+		o.log.Warn("containerd went away: waiting for it", "wait", how.wait)
+		notifier{o.globals}.Extend(how.wait + 30*time.Second)
+		store, closeNew, err := o.openStore(ctx, how, offline.Options{})
+		if err != nil {
+			return nil, err
+		}
+		closeOld := *closeStore
+		*closeStore = func() error { return errors.Join(closeOld(), closeNew()) }
+		return store, nil
+	}
 }
 
 func (g *globals) openOffline(ctx context.Context, root string, how offline.Options) (*preseed.Store, func() error, error) {

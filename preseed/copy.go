@@ -55,6 +55,9 @@ func (r *run) newCopier(d *decision, l *leaser) *copier {
 	c := &copier{store: r.store, byDigest: map[digest.Digest]*job{}, have: d.have, leases: l, limit: r.o.Jobs, progress: &r.progress}
 	c.buffers.New = func() any { b := make([]byte, messageSize); return &b }
 	for _, i := range d.work {
+		if !i.wanted() {
+			continue
+		}
 		for _, n := range i.verdict.needs {
 			c.add(i.bundle, n)
 		}

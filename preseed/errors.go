@@ -84,12 +84,14 @@ func errorText(err error) string {
 	return err.Error()
 }
 
+const adviceNoSpace = "make room on the file system of containerd's root, then run the import again"
+
 func adviceFor(err error) string {
 	switch codeOf(err) {
 	case CodeUnavailable:
 		return "see why containerd stopped, then run the import again: it goes on where it was"
 	case archive.CodeNoSpace:
-		return "make room on the file system of containerd's root, then run the import again"
+		return adviceNoSpace
 	case archive.CodePermission:
 		return "run as a user who may read the bundle and write to containerd"
 	}

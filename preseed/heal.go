@@ -136,6 +136,7 @@ func probeOnline(c *containerd.Client) func(context.Context, ocispec.Descriptor)
 // jobs write them anew. They have to come back to every namespace that had them. What cannot be
 // taken out is left in the jobs: it would seem to be there.
 func (c *copier) heal(ctx context.Context, damaged map[digest.Digest]error) {
+	maps.DeleteFunc(damaged, func(d digest.Digest, _ error) bool { return c.byDigest[d] == nil })
 	if len(damaged) == 0 {
 		return
 	}

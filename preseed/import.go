@@ -22,6 +22,19 @@ import (
 // Blobs that several bundles hold are read from one of them, so a damaged copy of a layer that is
 // good elsewhere does no harm and may go unseen; [Check] looks at each.
 func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report, error) {
+	r, err := importOnce(ctx, s, sources, o, nil)
+	if r == nil {
+		return nil, err
+	}
+	if err == nil && o.Reconnect != nil && r.report.lost() {
+		return importAgain(ctx, r, sources, o)
+	}
+	return r.report, err
+}
+
+// importOnce imports as long as the store is there. Left are leases of ours that an earlier attempt
+// could not end. The run is nil when there is nothing to report.
+func importOnce(ctx context.Context, s *Store, sources []Source, o Options, left leaseMap) (*run, error) {
 	mode := ModeOnline
 	if s.Offline {
 		mode = ModeOffline
@@ -30,7 +43,7 @@ func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 	if err != nil {
 		return nil, err
 	}
-	r.store = s
+	r.store, r.leases = s, left
 	if err := r.findSnapshotter(ctx); err != nil {
 		return nil, err
 	}
@@ -38,6 +51,7 @@ func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 	r.strict()
 	r.settleNames()
 	r.stopAtFailure()
+	r.sandbox()
 	d := r.decide(ctx, probe)
 	if r.o.DryRun {
 		r.pretend(d)
@@ -45,7 +59,8 @@ func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 		r.apply(ctx, d)
 	}
 	r.requireStored(ctx)
-	return r.finish(), ctx.Err()
+	r.finish()
+	return r, ctx.Err()
 }
 
 // decision is what the store has and what has to be done to it.
@@ -182,7 +197,8 @@ func (r *run) pretend(d *decision) {
 // is made only when there is something to keep. What a killed import left is removed in any case.
 func (r *run) apply(ctx context.Context, d *decision) {
 	l := newLeaser(r.store)
-	defer l.release(ctx)
+	defer func() { r.leases = l.release(ctx) }()
+	l.adopt(ctx, r.leases)
 	if err := l.clean(ctx, r.namespaces()); err != nil {
 		r.warn("clean up after an import that was killed: " + err.Error())
 	}
@@ -193,6 +209,7 @@ func (r *run) apply(ctx context.Context, d *decision) {
 }
 
 func (r *run) complete(ctx context.Context, d *decision, l *leaser) {
+	r.fit(ctx, d)
 	c := r.newCopier(d, l)
 	r.doneWithout(d.work)
 	c.heal(ctx, d.damaged)

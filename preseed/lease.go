@@ -25,17 +25,20 @@ const leaseTime = 24 * time.Hour
 // the import has ended or was interrupted.
 const cleanupTime = 5 * time.Second
 
+// leaseMap has leases by namespace.
+type leaseMap map[string][]leases.Lease
+
 // leaser holds one lease in each namespace that something is written to: what is in the store
 // without a name would be collected.
 type leaser struct {
 	store *Store
 	mu    sync.Mutex
-	held  map[string]leases.Lease   // by namespace
-	stale map[string][]leases.Lease // of imports that were killed
+	held  map[string]leases.Lease // by namespace
+	stale leaseMap                // of imports that were killed
 }
 
 func newLeaser(s *Store) *leaser {
-	return &leaser{store: s, held: map[string]leases.Lease{}, stale: map[string][]leases.Lease{}}
+	return &leaser{store: s, held: map[string]leases.Lease{}, stale: leaseMap{}}
 }
 
 // context returns ctx with the namespace's lease, which is made when it is first asked for.
@@ -53,6 +56,16 @@ func (l *leaser) context(ctx context.Context, namespace string) (context.Context
 		l.held[namespace] = lease
 	}
 	return leases.WithLease(ctx, lease.ID), nil
+}
+
+// adopt takes over the leases of an earlier attempt of this process.
+func (l *leaser) adopt(ctx context.Context, left leaseMap) {
+	for namespace, all := range left {
+		l.stale[namespace] = append(l.stale[namespace], all...)
+		for _, lease := range all {
+			_ = l.abortIngests(namespaces.WithNamespace(ctx, namespace), lease) // they end with the lease
+		}
+	}
 }
 
 // clean removes the ingests that killed imports left. Their leases end with ours, for until then
@@ -94,18 +107,23 @@ func (l *leaser) abortIngests(ctx context.Context, lease leases.Lease) error {
 }
 
 // release ends our leases and the abandoned ones, also after ctx has ended. What cannot be ended
-// expires.
-func (l *leaser) release(ctx context.Context) {
+// expires; it is returned.
+func (l *leaser) release(ctx context.Context) leaseMap {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
+	left := leaseMap{}
 	for namespace, lease := range l.held {
-		_ = l.store.Leases.Delete(namespaces.WithNamespace(ctx, namespace), lease)
+		l.stale[namespace] = append(l.stale[namespace], lease)
 	}
-	for namespace, stale := range l.stale {
-		for _, lease := range stale {
-			_ = l.store.Leases.Delete(namespaces.WithNamespace(ctx, namespace), lease)
+	for namespace, all := range l.stale {
+		for _, lease := range all {
+			err := l.store.Leases.Delete(namespaces.WithNamespace(ctx, namespace), lease)
+			if err != nil && !errdefs.IsNotFound(err) {
+				left[namespace] = append(left[namespace], lease)
+			}
 		}
 	}
+	return left
 }
 
 // owner identifies a process of this boot: boot id, PID namespace, PID and start time.

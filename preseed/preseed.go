@@ -39,6 +39,8 @@ type Store struct {
 	Probe func(context.Context, ocispec.Descriptor) error
 	// Purge removes from the disk what is left of blobs that no namespace lists any more.
 	Purge func(context.Context, []digest.Digest) error
+	// Free returns the bytes that are free for blobs. It is nil when that cannot be known.
+	Free func(context.Context) (int64, error)
 	// Snapshotter returns the snapshotter of a name, "" meaning the store's default. It is nil when
 	// the store has none.
 	Snapshotter func(ctx context.Context, name string) (*Snapshotter, error)
@@ -51,7 +53,7 @@ func NewStore(c *containerd.Client) *Store {
 	return &Store{
 		Content: c.ContentStore(), Images: c.ImageService(), Leases: c.LeasesService(),
 		Namespaces: c.NamespaceService().List,
-		Probe:      probeOnline(c), Purge: purgeOnline(c), Snapshotter: onlineSnapshotter(c),
+		Probe:      probeOnline(c), Purge: purgeOnline(c), Snapshotter: onlineSnapshotter(c), Free: freeOnline(c),
 	}
 }
 
@@ -110,6 +112,12 @@ type Options struct {
 	// Snapshotter is the name of the snapshotter to unpack with. "" means the store's default,
 	// overlayfs.
 	Snapshotter string
+	// Sandbox is the image that every pod of the node needs. It is a warning when no bundle of the
+	// namespace k8s.io has it. "" means that none is looked for.
+	Sandbox string
+	// Reconnect finds a containerd that went away in the middle of an import, and has to wait for it
+	// as long as that is wanted. It is called once. nil means that the import ends then.
+	Reconnect func(context.Context) (*Store, error)
 	// SpoolDir is where archives that have to be decompressed first are kept meanwhile, in files
 	// without a name. "" means the system's temporary directory.
 	SpoolDir string

@@ -20,6 +20,7 @@ type run struct {
 	roots    []string       // absolute paths of the sources
 	sources  map[key]string // see sourceOf
 
+	leases      leaseMap     // of ours that could not be ended
 	snapshotter *Snapshotter // nil when nothing is unpacked
 }
 
@@ -93,6 +94,9 @@ func (r *run) images() []*image {
 	}
 	return all
 }
+
+// kubernetes is the namespace of the kubelet's images.
+const kubernetes = "k8s.io"
 
 // key is what a record is stored under.
 type key struct{ namespace, name string }
@@ -192,6 +196,30 @@ func (r *run) done(b *bundle) {
 	})
 }
 
+// sandbox warns when the node would have no image to make pods of.
+func (r *run) sandbox() {
+	if r.o.Sandbox == "" {
+		return
+	}
+	any := false
+	for _, i := range r.images() {
+		if i.bundle.namespace != kubernetes {
+			continue
+		}
+		if any = true; canonicalReference(i.name) == canonicalReference(r.o.Sandbox) {
+			return
+		}
+	}
+	found := "the sandbox image " + quote(r.o.Sandbox) + " of containerd's configuration is in no bundle of it"
+	if !any {
+		found = "no bundle has an image for it"
+	}
+	r.warn("namespace " + kubernetes + ": " + found + ": without a network no pod starts")
+	if r.o.Strict {
+		r.o.Require = append(slices.Clip(r.o.Require), r.o.Sandbox)
+	}
+}
+
 // Check reads the bundles and says of each image whether it is whole: every blob that its platform
 // needs is there and has its digest. It needs no store and no rights but to read. The error is the
 // one that [Import] gives.
@@ -204,6 +232,7 @@ func Check(ctx context.Context, sources []Source, o Options) (*Report, error) {
 	r.strict()
 	r.settleNames()
 	r.stopAtFailure()
+	r.sandbox()
 	names := map[string]bool{}
 	for _, i := range r.images() {
 		i.report.Status = StatusOK

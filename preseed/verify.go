@@ -18,6 +18,7 @@ func Verify(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 	r.index(ctx, false)
 	r.strict()
 	r.settleNames()
+	r.sandbox()
 	d := r.decide(ctx, rehash)
 	r.approve()
 	if o.Repair {

@@ -230,6 +230,7 @@ func (s *Store) Preseed() *preseed.Store {
 		Probe:       s.probe,
 		Purge:       s.purge,
 		Snapshotter: s.snapshotter,
+		Free:        func(context.Context) (int64, error) { return preseed.FreeBytes(filepath.Dir(s.bolt.Path())) },
 		Offline:     true,
 	}
 }
