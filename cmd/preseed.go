@@ -123,7 +123,6 @@ func (o *storeOptions) check(f *pflag.FlagSet) error {
 type importOptions struct {
 	sourceOptions
 	store storeOptions
-	link  bool
 }
 
 func newImportCommand(g *globals) *cobra.Command {
@@ -155,7 +154,7 @@ func (o *importOptions) addFlags(f *pflag.FlagSet) {
 	addWantedFlags(f, &o.Options)
 	f.BoolVar(&o.UnpinMissing, "unpin-missing", false, "unpin the images whose bundle has gone")
 	f.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, write nothing")
-	f.BoolVar(&o.link, "link", false, "offline, OCI layout directories: link blobs instead of copying them")
+	f.BoolVar(&o.Link, "link", false, "offline, OCI layout directories: link blobs instead of copying them")
 }
 
 // addWantedFlags adds the flags that say how the store is to be once the bundles are in it.
@@ -168,7 +167,7 @@ func addWantedFlags(f *pflag.FlagSet, o *preseed.Options) {
 }
 
 func (o *importOptions) check(f *pflag.FlagSet) error {
-	if o.link && !o.store.offline {
+	if o.Link && !o.store.offline {
 		return errors.New("flag --link: found without --offline")
 	}
 	if err := o.store.check(f); err != nil {

@@ -34,6 +34,7 @@ type copier struct {
 	have     map[blobKey]content.Info
 	leases   *leaser
 	limit    int
+	links    bool // blobs are linked
 	progress *progress
 	mu       sync.Mutex // guards the byte counts of bundle reports
 	buffers  sync.Pool
@@ -52,7 +53,7 @@ type job struct {
 
 // newCopier collects the jobs of all images that have to be completed.
 func (r *run) newCopier(d *decision, l *leaser) *copier {
-	c := &copier{store: r.store, byDigest: map[digest.Digest]*job{}, have: d.have, leases: l, limit: r.o.Jobs, progress: &r.progress}
+	c := &copier{store: r.store, byDigest: map[digest.Digest]*job{}, have: d.have, leases: l, limit: r.o.Jobs, links: r.o.Link, progress: &r.progress}
 	c.buffers.New = func() any { b := make([]byte, messageSize); return &b }
 	for _, i := range d.work {
 		if !i.wanted() {
@@ -168,6 +169,9 @@ func (c *copier) write(ctx context.Context, j *job, source *bundle) (int64, erro
 	blob, ok := source.archive.Blob(j.desc.Digest)
 	if !ok {
 		return 0, missing(source.archive, j.desc.Digest)
+	}
+	if err := c.link(ctx, j, blob); err != nil {
+		return 0, err
 	}
 	w, there, err := c.open(ctx, j.desc)
 	if errdefs.IsAlreadyExists(err) {

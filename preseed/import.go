@@ -44,10 +44,14 @@ func importOnce(ctx context.Context, s *Store, sources []Source, o Options, left
 		return nil, err
 	}
 	r.store, r.leases = s, left
+	if err := r.checkLink(); err != nil {
+		return nil, err
+	}
 	if err := r.findSnapshotter(ctx); err != nil {
 		return nil, err
 	}
 	r.index(ctx, false)
+	r.linkable()
 	r.strict()
 	r.settleNames()
 	r.stopAtFailure()

@@ -41,6 +41,10 @@ type Store struct {
 	Purge func(context.Context, []digest.Digest) error
 	// Free returns the bytes that are free for blobs. It is nil when that cannot be known.
 	Free func(context.Context) (int64, error)
+	// Link makes the file at a path that of a blob, with a hard link, once its content is known to be
+	// the blob's. The error is ErrFailedPrecondition of errdefs when it is another, EXDEV when the
+	// store is on another file system. It is nil for a store that cannot do that.
+	Link func(ctx context.Context, desc ocispec.Descriptor, path string) error
 	// Snapshotter returns the snapshotter of a name, "" meaning the store's default. It is nil when
 	// the store has none.
 	Snapshotter func(ctx context.Context, name string) (*Snapshotter, error)
@@ -109,6 +113,9 @@ type Options struct {
 	// Unpack makes a snapshot of each image before it is named. Images for other platforms than
 	// Platform are not unpacked.
 	Unpack bool
+	// Link makes hard links of a layout directory's blobs instead of copies. Bundles for which that
+	// cannot be done fail.
+	Link bool
 	// Snapshotter is the name of the snapshotter to unpack with. "" means the store's default,
 	// overlayfs.
 	Snapshotter string

@@ -182,6 +182,9 @@ func (s *Store) prepare(ctx context.Context) error {
 	if err := s.db.Init(ctx); err != nil {
 		return fmt.Errorf("open containerd's database: %w", err)
 	}
+	if err := removeLinks(filepath.Dir(filepath.Dir(s.bolt.Path()))); err != nil {
+		return err
+	}
 	return s.removeOrphans(ctx)
 }
 
@@ -230,6 +233,7 @@ func (s *Store) Preseed() *preseed.Store {
 		Probe:       s.probe,
 		Purge:       s.purge,
 		Snapshotter: s.snapshotter,
+		Link:        s.link,
 		Free:        func(context.Context) (int64, error) { return preseed.FreeBytes(filepath.Dir(s.bolt.Path())) },
 		Offline:     true,
 	}
