@@ -95,6 +95,9 @@ func checkDeclarations(t *testing.T, fset *token.FileSet, path string, file *ast
 		if isTest || file.Name.Name == "main" {
 			continue
 		}
+		if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.VAR && filepath.Dir(path) == "cmd" {
+			t.Errorf("%s: a package variable: cmd has none", fset.Position(decl.Pos()))
+		}
 		for _, name := range undocumented(decl) {
 			t.Errorf("%s: exported %s has no comment", fset.Position(decl.Pos()), name)
 		}

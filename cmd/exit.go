@@ -53,12 +53,6 @@ type codeError int
 
 func (codeError) Error() string { return "" }
 
-// partialError is an error that ended a run whose report is already printed.
-type partialError struct{ err error }
-
-func (e partialError) Error() string { return e.err.Error() }
-func (e partialError) Unwrap() error { return e.err }
-
 // inputError is a layout, a bundle or another file to be read that is not there.
 type inputError struct{ err error }
 

@@ -22,7 +22,11 @@ func readInput(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxInput))
+	data, err := io.ReadAll(io.LimitReader(f, maxInput+1))
+	if err == nil && len(data) > maxInput {
+		return nil, fmt.Errorf("read %q: found more than %d bytes: expected a list of references", path, maxInput)
+	}
+	return data, err
 }
 
 // inputPoll is how often, in milliseconds, a wait for input looks whether it is still wanted.

@@ -314,9 +314,9 @@ func (o *sourceOptions) finish(report *preseed.Report, err error) error {
 	}
 	switch code := reportCode(report); {
 	case errors.Is(err, context.Canceled):
-		return partialError{errors.New("interrupted: what the report says is done stays done")}
+		return errors.New("interrupted: what the report says is done stays done")
 	case err != nil:
-		return partialError{err}
+		return err
 	case code != exitOK:
 		notifier{o.globals}.Status(reportSummary(report))
 		return codeError(code)

@@ -219,7 +219,7 @@ func (g *globals) prepare(c *cobra.Command) error {
 	}
 	g.log = slog.New(newLogHandler(g))
 	if g.root == "" {
-		return &usageError{command: c.CommandPath(), err: errors.New("flag --root: found nothing: expected a directory (for the host's own root: /)")}
+		return errors.New("flag --root: found nothing: expected a directory (for the host's own root: /)")
 	}
 	root, err := storage.CleanRoot(g.root)
 	if err != nil {

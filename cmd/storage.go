@@ -35,6 +35,7 @@ type placeOptions struct {
 	layout   string
 	dryRun   bool
 	mounts   string
+	mode     storage.MountMode // what mounts says
 	waitLock time.Duration
 }
 
@@ -71,7 +72,14 @@ func (o *placeOptions) addFlags(f *pflag.FlagSet) {
 }
 
 func (o *placeOptions) check() error {
-	if _, ok := mountModes[o.mounts]; !ok {
+	switch o.mounts {
+	case "":
+		o.mode = storage.MountsAuto
+	case "apply":
+		o.mode = storage.MountsApply
+	case "ignore":
+		o.mode = storage.MountsIgnore
+	default:
 		return fmt.Errorf("flag --mounts: found %q: expected apply|ignore", o.mounts)
 	}
 	if o.waitLock < 0 {
@@ -80,17 +88,13 @@ func (o *placeOptions) check() error {
 	return nil
 }
 
-var mountModes = map[string]storage.MountMode{
-	"": storage.MountsAuto, "apply": storage.MountsApply, "ignore": storage.MountsIgnore,
-}
-
 func runPlace(ctx context.Context, o *placeOptions) error {
 	layout, err := readLayout(o.layout)
 	if err != nil {
 		return err
 	}
 	options := storage.PlaceOptions{
-		Root: o.root, Manifest: o.manifest, Mounts: mountModes[o.mounts], WaitLock: o.waitLock,
+		Root: o.root, Manifest: o.manifest, Mounts: o.mode, WaitLock: o.waitLock,
 	}
 	if o.dryRun {
 		plan, err := storage.NewPlan(ctx, layout, options)
@@ -121,16 +125,12 @@ type placeReport struct {
 	Hint      string         `json:"hint,omitempty"`
 }
 
-// report says what a plan came to. It returns the failure too, marked as reported.
+// report says what a plan came to. It returns the failure too.
 func (o *placeOptions) report(plan *storage.Plan, failure error) error {
 	if plan == nil {
 		return failure
 	}
-	err := o.writeReport(plan, failure)
-	if failure == nil {
-		return err
-	}
-	return partialError{errors.Join(err, failure)}
+	return errors.Join(o.writeReport(plan, failure), failure)
 }
 
 func (o *placeOptions) writeReport(plan *storage.Plan, failure error) error {
@@ -140,10 +140,10 @@ func (o *placeOptions) writeReport(plan *storage.Plan, failure error) error {
 	if !o.json() {
 		return writePlan(o, plan, failure)
 	}
+	nodes, changed := declared(plan)
 	document := placeReport{
 		Schema: "seedbed.storage.report/v1", Root: o.root, Manifest: o.manifest, DryRun: o.dryRun,
-		Changed: plan.Changed(), Unchanged: len(plan.Steps) - plan.Changed(),
-		Steps: plan.Steps, Warnings: plan.Warnings,
+		Changed: changed, Unchanged: nodes - changed, Steps: plan.Steps, Warnings: plan.Warnings,
 	}
 	if failure != nil {
 		document.Error, document.Hint = failure.Error(), hint(failure)
@@ -190,24 +190,30 @@ func stepLine(s storage.Step) string {
 	return line
 }
 
-// placeSummary counts the declared nodes: not the parents that no node describes,
-// and not orphans, which are not touched.
 func placeSummary(o *placeOptions, plan *storage.Plan) string {
 	verb := "placed"
 	if o.dryRun {
 		verb = "would place"
 	}
-	nodes, changed := map[string]bool{}, map[string]bool{}
+	nodes, changed := declared(plan)
+	return fmt.Sprintf("%s %d nodes under %s: %d changed, %d unchanged", verb, nodes, printable(o.root), changed, nodes-changed)
+}
+
+// declared counts the declared nodes and those of them that change: not the
+// parents that no node describes, and not orphans, which are not touched.
+func declared(plan *storage.Plan) (nodes, changed int) {
+	changes := map[string]bool{} // by id: a node may have two steps
 	for _, step := range plan.Steps {
-		if step.ID == "" || step.Action == storage.ActionOrphan {
-			continue
-		}
-		nodes[step.ID] = true
-		if step.Changes() {
-			changed[step.ID] = true
+		if step.ID != "" && step.Action != storage.ActionOrphan {
+			changes[step.ID] = changes[step.ID] || step.Changes()
 		}
 	}
-	return fmt.Sprintf("%s %d nodes under %s: %d changed, %d unchanged", verb, len(nodes), printable(o.root), len(changed), len(nodes)-len(changed))
+	for _, yes := range changes {
+		if yes {
+			changed++
+		}
+	}
+	return len(changes), changed
 }
 
 func newStorageCheckCommand(g *globals) *cobra.Command {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/coreos/go-systemd/v22/util"
 	"github.com/spf13/cobra"
 
 	"seedbed/storage"
@@ -40,9 +38,6 @@ func newUnitsShowCommand(g *globals) *cobra.Command {
 // manifest that is there and cannot be read is an error.
 func (g *globals) unitParams() (units.Params, error) {
 	params := units.Params{Binary: units.FindBinary(g.root)}
-	if _, err := os.Stat(filepath.Join(g.root, params.Binary)); errors.Is(err, fs.ErrNotExist) {
-		g.log.Warn("no seedbed under the root where the units look for it: copy it there", "binary", params.Binary, "root", g.root)
-	}
 	manifest, err := storage.ReadManifest(g.manifest)
 	if errors.Is(err, storage.ErrNoManifest) {
 		return params, nil
@@ -140,6 +135,9 @@ func runUnitsInstall(g *globals, enable bool) error {
 	if err != nil {
 		return err
 	}
+	if !units.HasBinary(g.root, params) {
+		g.log.Warn("no seedbed under the root where the units look for it: copy it there", "binary", params.Binary, "root", g.root)
+	}
 	changed, err := units.Install(g.root, params, enable)
 	if err != nil {
 		return err
@@ -151,16 +149,10 @@ func runUnitsInstall(g *globals, enable bool) error {
 		fmt.Fprintf(g.streams.Out, "written  %s\n", path)
 	}
 	fmt.Fprintf(g.streams.Out, "installed %d units under %s: %d changed\n", len(units.Names()), g.root, len(changed))
-	if len(changed) > 0 && g.root == "/" && runsSystemd() {
+	if len(changed) > 0 && g.root == "/" && util.IsRunningSystemd() {
 		g.log.Info("hint: run `systemctl daemon-reload`")
 	}
 	return nil
-}
-
-// runsSystemd reports whether systemd is the service manager (sd_booted(3)).
-func runsSystemd() bool {
-	_, err := os.Stat("/run/systemd/system")
-	return err == nil
 }
 
 func newUnitsCheckCommand(g *globals) *cobra.Command {

@@ -88,6 +88,11 @@ func FindBinary(root string) string {
 	return local
 }
 
+// HasBinary reports whether the program that the units start is there in the system under root.
+func HasBinary(root string, p Params) bool {
+	return isExecutable(filepath.Join(root, p.withDefaults().Binary))
+}
+
 func isExecutable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
