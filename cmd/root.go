@@ -223,7 +223,7 @@ func (g *globals) prepare(c *cobra.Command) error {
 	}
 	root, err := storage.CleanRoot(g.root)
 	if err != nil {
-		return err
+		return &usageError{command: c.CommandPath(), err: fmt.Errorf("flag --root: %w", err)}
 	}
 	g.root = root
 	if g.manifest == "" {

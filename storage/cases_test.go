@@ -380,6 +380,15 @@ func TestS17Roots(t *testing.T) {
 	}
 }
 
+// TestS17RootWithoutAName: a root that JSON cannot hold could not be found in its manifest again.
+func TestS17RootWithoutAName(t *testing.T) {
+	for _, root := range []string{t.TempDir() + "/\xff", "a\x00b"} {
+		if _, err := Place(t.Context(), layout(t, "dir /a 0755"), PlaceOptions{Root: root}); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("Place into %q: %v: expected EINVAL", root, err)
+		}
+	}
+}
+
 func TestS18OnlyWhatIsMissingIsMade(t *testing.T) {
 	root := t.TempDir()
 	l := builtin(t, "node")

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,7 +43,7 @@ func CleanRoot(root string) (string, error) {
 	if root == "" {
 		return "/", nil
 	}
-	if strings.ContainsRune(root, 0) {
+	if strings.ContainsRune(root, 0) || !utf8.ValidString(root) { // the manifest could not say it
 		return "", &fs.PathError{Op: "clean", Path: root, Err: unix.EINVAL}
 	}
 	return filepath.Abs(root)
