@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,11 +98,32 @@ func runContainerd(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	defer closeLogs()
+	meter := newMeter(o.globals)
+	defer meter.end()
 	notify := notifier{o.globals}
-	options.Ready = func() { notify.Ready("containerd answers on " + options.Address) }
-	options.Status = notify.Status
+	options.Counters = func(c logpump.Counters) { meter.count(options.RunscFIFO, c) }
+	options.RunscFIFOOpened = func(f *os.File) { notify.Keep(runscFDName, f) }
+	options.Ready = func() { notify.Ready(meter.text()) }
+	options.Status = meter.status
 	options.Stopping = notify.Stopping
+	options.Extend = notify.Extend
+	options.Watchdog, options.Alive = notify.Watchdog(), notify.Alive
+	stopRelay := relaySignals(&options)
+	defer stopRelay()
 	return daemon.Run(ctx, options)
+}
+
+// runscFDName is the name of the log FIFO among the descriptors that systemd keeps; that of the
+// socket unit too.
+const runscFDName = "runsc-log"
+
+// relaySignals has SIGUSR1 passed on to containerd, which writes its stacks into its TMPDIR then; the
+// returned function ends that.
+func relaySignals(options *daemon.Options) func() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGUSR1)
+	options.Signals = signals
+	return func() { signal.Stop(signals) }
 }
 
 // explainHangup takes SIGHUP, which kills a bare containerd, and says that it
@@ -141,16 +161,15 @@ func (o *runOptions) daemonOptions(manifest *storage.Manifest) (daemon.Options, 
 		Address:   tree.Ephemeral.Containerd.ClientSocket.FullPath(),
 		RunscFIFO: tree.Ephemeral.Containerd.RunscLogsFIFO.FullPath(),
 		BinDir:    tree.System.Bin.FullPath(), TempDir: tree.Ephemeral.Containerd.Tmp.FullPath(),
-		Environ: os.Environ(), StartTimeout: o.startTimeout, StopTimeout: o.stopTimeout,
+		RunscSpool: filepath.Join(o.renderDir(), runscFDName+".spool"),
+		Environ:    os.Environ(), StartTimeout: o.startTimeout, StopTimeout: o.stopTimeout,
 	}, nil
 }
 
-// openLogs opens the FIFO that was passed and both sinks; the returned function
-// closes what it opened.
+// openLogs takes the FIFOs that were passed and opens both sinks; the returned
+// function closes the sinks.
 func (o *runOptions) openLogs(options *daemon.Options) (closeLogs func(), err error) {
-	if options.RunscFIFOFile, err = passedFIFO(); err != nil {
-		return nil, err
-	}
+	options.RunscFIFOFiles = activation.Files(true)
 	if options.Log, err = o.sink("containerd", o.streams.Err); err != nil {
 		return nil, err
 	}
@@ -161,19 +180,6 @@ func (o *runOptions) openLogs(options *daemon.Options) (closeLogs func(), err er
 		_ = options.Log.Close()
 		_ = options.RunscLog.Close()
 	}, nil
-}
-
-// passedFIFO is the log FIFO that the socket unit holds open and passes on
-// (sd_listen_fds(3)); nil where there is none.
-func passedFIFO() (*os.File, error) {
-	files := activation.Files(true)
-	if len(files) > 1 {
-		return nil, fmt.Errorf("take over descriptors: found %d: expected one, of seedbed-runsc-log.socket", len(files))
-	}
-	if len(files) == 0 {
-		return nil, nil
-	}
-	return files[0], nil
 }
 
 // sink is where the records of one source go: the journal under its own
@@ -296,88 +302,5 @@ func runConfig(o *runOptions) error {
 		})
 	}
 	_, err = o.streams.Out.Write(config.Containerd)
-	return err
-}
-
-func newContainerdCheckCommand(g *globals) *cobra.Command {
-	o := &runOptions{globals: g}
-	c := &cobra.Command{
-		Use:     "check",
-		Short:   "Say, before it is run, what would go wrong",
-		Long:    "Check looks at everything that `containerd run` needs: the binary, the configuration, the socket's path, the FIFO, the runtimes' shims.",
-		Example: "  seedbed containerd check",
-		Args:    cobra.NoArgs,
-		RunE:    func(*cobra.Command, []string) error { return runContainerdCheck(o) },
-	}
-	o.addFlags(c.Flags())
-	return c
-}
-
-// preflightReport is the document of `containerd check -o json`; config is absent
-// when the configuration is rendered.
-type preflightReport struct {
-	Schema   string             `json:"schema"`
-	Binary   string             `json:"binary"`
-	Config   string             `json:"config,omitempty"`
-	Findings []preflightFinding `json:"findings"`
-}
-
-type preflightFinding struct {
-	Check   string `json:"check"`
-	Warning bool   `json:"warning,omitempty"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-func runContainerdCheck(o *runOptions) error {
-	manifest, err := o.readManifest(containerdNodes()...)
-	if err != nil {
-		return err
-	}
-	options, err := o.daemonOptions(manifest)
-	if err != nil {
-		return err
-	}
-	rendered, err := os.MkdirTemp("", "seedbed-check-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(rendered)
-	if options.ConfigFile, err = o.placeConfig(manifest, rendered); err != nil {
-		return err
-	}
-	report := preflightReport{Schema: "seedbed.containerd.check/v1", Binary: options.Binary.String(), Findings: []preflightFinding{}}
-	if filepath.Dir(options.ConfigFile) != rendered {
-		report.Config = options.ConfigFile
-	}
-	var fatal []daemon.Finding
-	for _, f := range daemon.Preflight(options) {
-		report.Findings = append(report.Findings, preflightFinding{Check: f.Check, Warning: f.Warning, Message: f.Err.Error(), Hint: hint(f.Err)})
-		if !f.Warning {
-			fatal = append(fatal, f)
-		}
-	}
-	if err := o.writePreflight(report); err != nil || len(fatal) == 0 {
-		return err
-	}
-	return codeError(exitCode(&daemon.PreflightError{Findings: fatal}))
-}
-
-func (o *runOptions) writePreflight(report preflightReport) error {
-	if o.json() {
-		return o.printJSON(report)
-	}
-	for _, f := range report.Findings {
-		severity := "error"
-		if f.Warning {
-			severity = "warning"
-		}
-		fmt.Fprintf(o.streams.Out, "%-8s %s: %s\n", severity, f.Check, printable(f.Message))
-		if f.Hint != "" {
-			fmt.Fprintf(o.streams.Out, "         hint: %s\n", printable(f.Hint))
-		}
-	}
-	_, err := fmt.Fprintf(o.streams.Out, "checked containerd %s with %s: %d findings\n",
-		printable(report.Binary), printable(cmp.Or(report.Config, "the rendered configuration")), len(report.Findings))
 	return err
 }

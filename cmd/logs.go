@@ -3,12 +3,14 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -54,7 +56,8 @@ func (o *pumpOptions) check() (err error) {
 
 // source is an open FIFO and where its records go.
 type source struct {
-	fifo *os.File
+	path string
+	held []*os.File
 	sink logpump.Sink
 }
 
@@ -62,36 +65,76 @@ func runPump(ctx context.Context, o *pumpOptions, paths []string) error {
 	var sources []source
 	defer func() {
 		for _, s := range sources {
-			_ = s.fifo.Close()
 			_ = s.sink.Close()
 		}
 	}()
+	passed := passedFIFOs()
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(paths))) {
-		s, err := o.open(path)
+		s, err := o.open(path, passed[fdName(path)])
 		if err != nil {
 			return err
 		}
 		sources = append(sources, s)
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	for _, s := range sources {
-		group.Go(func() error {
-			_, err := logpump.Pump(ctx, s.fifo, logpump.Options{Format: o.records}, s.sink)
-			return err
-		})
-	}
-	notifier{o.globals}.Ready("reading " + strings.Join(paths, ", "))
-	return group.Wait()
+	return o.pumpAll(ctx, sources)
 }
 
-func (o *pumpOptions) open(path string) (source, error) {
-	fifo, err := logpump.Open(path)
-	if err != nil {
+// open opens what is to be pumped. A FIFO that is not there is most likely a wrong
+// name, and is not made.
+func (o *pumpOptions) open(path string, held []*os.File) (source, error) {
+	if err := logpump.CheckFIFO(path); err != nil {
 		return source{}, input(err)
 	}
 	sink, err := o.sink(cmp.Or(o.identifier, strings.TrimSuffix(filepath.Base(path), ".fifo")), o.streams.Out)
-	if err != nil {
-		return source{}, errors.Join(err, fifo.Close())
+	return source{path, held, sink}, err
+}
+
+func (o *pumpOptions) pumpAll(ctx context.Context, sources []source) error {
+	meter := newMeter(o.globals)
+	defer meter.end()
+	notify := notifier{o.globals}
+	group, ctx := errgroup.WithContext(ctx)
+	var paths []string
+	for _, s := range sources {
+		paths = append(paths, s.path)
+		name := fdName(s.path)
+		group.Go(func() error {
+			_, err := logpump.Serve(ctx, s.path, s.held, logpump.Options{
+				Format: o.records, Spool: spool(name),
+				Report: func(c logpump.Counters) { meter.count(s.path, c) },
+				Opened: func(f *os.File) { notify.Keep(name, f) },
+			}, s.sink)
+			return err
+		})
 	}
-	return source{fifo, sink}, nil
+	meter.status("reading " + strings.Join(paths, ", "))
+	notify.Ready(meter.text())
+	return group.Wait()
+}
+
+// passedFIFOs are the descriptors that the service manager has kept or holds open
+// (sd_listen_fds(3)), by their names.
+func passedFIFOs() map[string][]*os.File {
+	passed := map[string][]*os.File{}
+	for _, f := range activation.Files(true) {
+		passed[f.Name()] = append(passed[f.Name()], f)
+	}
+	return passed
+}
+
+// fdName names a FIFO among kept descriptors and spools, where no name may hold a
+// slash.
+func fdName(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return "log-" + hex.EncodeToString(sum[:8])
+}
+
+// spool is the file for what is not in the log yet, in the unit's runtime
+// directory (systemd.exec(5), RuntimeDirectory=); none elsewhere.
+func spool(name string) string {
+	dir, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, name+".spool")
 }

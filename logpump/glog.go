@@ -10,11 +10,11 @@ import (
 // write it.
 func (p *parser) parseGLog(line string) (Record, bool) {
 	const timeEnd = len("I0131 15:04:05.000000")
-	if len(line) < timeEnd+2 || line[timeEnd] != ' ' || !looksLikeGLog([]byte(line[:6])) {
+	if len(line) < timeEnd+2 || line[timeEnd] != ' ' || !looksLikeGLog(line) {
 		return Record{}, false
 	}
-	at, err := time.ParseInLocation("0102 15:04:05.000000", line[1:timeEnd], time.Local)
-	if err != nil {
+	at, ok := p.glogTime(line[1:timeEnd])
+	if !ok {
 		return Record{}, false
 	}
 	place, message, ok := strings.Cut(line[timeEnd+1:], "]")
@@ -28,7 +28,7 @@ func (p *parser) parseGLog(line string) (Record, bool) {
 	p.add(FieldPID, pid)
 	p.addSource(source)
 	return Record{
-		Time:     withYear(at, p.now()),
+		Time:     at,
 		Priority: glogPriority(line[0]),
 		Message:  strings.TrimPrefix(message, " "),
 	}, true
@@ -63,14 +63,30 @@ func glogPriority(level byte) int {
 	return -1
 }
 
-// withYear gives t, which has none, the year that brings it closest before now; a day ahead is
-// allowed for clocks and time zones that differ.
-func withYear(t, now time.Time) time.Time {
-	t = t.AddDate(now.Year()-t.Year(), 0, 0)
+// glogTime reads "mmdd hh:mm:ss.uuuuuu" in local time. It has no year: it gets the
+// one that brings it closest before now; a day ahead is allowed for clocks and time zones that differ.
+func (p *parser) glogTime(s string) (time.Time, bool) {
+	if s[4] != ' ' || s[7] != ':' || s[10] != ':' || s[13] != '.' {
+		return time.Time{}, false
+	}
+	var v [6]int
+	for i, at := range [...]struct{ from, to, most int }{{0, 2, 12}, {2, 4, 31}, {5, 7, 23}, {8, 10, 59}, {11, 13, 60}, {14, 20, 999999}} {
+		for _, c := range []byte(s[at.from:at.to]) {
+			if c < '0' || c > '9' {
+				return time.Time{}, false
+			}
+			v[i] = v[i]*10 + int(c-'0')
+		}
+		if v[i] > at.most {
+			return time.Time{}, false
+		}
+	}
+	now := p.now()
+	t := time.Date(now.Year(), time.Month(v[0]), v[1], v[2], v[3], v[4], v[5]*1000, time.Local)
 	if t.After(now.Add(24 * time.Hour)) {
 		t = t.AddDate(-1, 0, 0)
 	}
-	return t
+	return t, v[0] > 0 && v[1] > 0
 }
 
 func cutLast(s string, sep byte) (before, after string, found bool) {

@@ -30,23 +30,29 @@ func looksLikeHeader(b []byte) bool {
 	return looksLikeGLog(b) || bytes.HasPrefix(b, []byte(`time="`)) || bytes.HasPrefix(b, []byte(`{"`))
 }
 
-// looksLikeGLog reports whether b begins with a level, month and day: "I0131 ".
-func looksLikeGLog(b []byte) bool {
-	if len(b) < 6 || b[5] != ' ' || glogPriority(b[0]) < 0 {
+// looksLikeGLog reports whether b begins as glog's header does, up to the minutes:
+// "I0131 15:04:".
+func looksLikeGLog[T []byte | string](b T) bool {
+	const form = "?0000 00:00:"
+	if len(b) < len(form) || glogPriority(b[0]) < 0 {
 		return false
 	}
-	for _, c := range b[1:5] {
-		if c < '0' || c > '9' {
+	for i := 1; i < len(form); i++ {
+		digit := b[i] >= '0' && b[i] <= '9'
+		if form[i] == '0' && !digit || form[i] != '0' && b[i] != form[i] {
 			return false
 		}
 	}
 	return true
 }
 
-// panicEnd returns the end of a panic's stack: the line before the next record
-// with a header of its own. Another process may write in between; what follows
-// then is taken as text.
-func (s *splitter) panicEnd(rest []byte, flush bool) (end, skip int) {
+// endsGroup reports whether a line does not continue the glog line before it.
+func endsGroup(b []byte) bool { return looksLikeHeader(b) || looksLikePanic(b) }
+
+// groupEnd returns the end of a record of many lines, such as a panic's stack: before
+// the next line for which ends holds. Another process may write in between; what
+// follows then is taken with the record of that one, or as text.
+func (s *splitter) groupEnd(rest []byte, ends func([]byte) bool, flush bool) (end, skip int) {
 	for s.scan < len(rest) {
 		i := bytes.IndexByte(rest[s.scan:], '\n')
 		if i < 0 {
@@ -56,7 +62,7 @@ func (s *splitter) panicEnd(rest []byte, flush bool) (end, skip int) {
 		if len(rest)-next < headLen && !flush {
 			return -1, 0
 		}
-		if looksLikeHeader(rest[next:]) {
+		if ends(rest[next:]) {
 			end = len(bytes.TrimRight(rest[:next], "\r\n"))
 			return end, next - end
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,12 +19,23 @@ type keep struct {
 	records []Record
 }
 
-func (k *keep) Send(r Record) error {
+func (k *keep) Send(records []Record) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for _, r := range records {
+		k.records = append(k.records, clone(r))
+	}
+	return len(records), nil
+}
+
+// clone returns a record that outlives the call of Send.
+func clone(r Record) Record {
+	r.Message = strings.Clone(r.Message)
 	r.Fields = slices.Clone(r.Fields)
-	k.records = append(k.records, r)
-	return nil
+	for i := range r.Fields {
+		r.Fields[i].Value = strings.Clone(r.Fields[i].Value)
+	}
+	return r
 }
 
 func (k *keep) Close() error { return nil }
@@ -118,17 +130,21 @@ func records(input string, size int, o Options) []Record {
 	var out []Record
 	take := func(flush bool) {
 		for r, ok := s.next(flush); ok; r, ok = s.next(flush) {
-			rec := p.parse(r)
-			rec.Fields = slices.Clone(rec.Fields)
-			out = append(out, rec)
+			out = append(out, clone(p.parse(r)))
 		}
 	}
 	for chunk := range slices.Chunk([]byte(input), size) {
-		s.write(chunk)
+		feed(&s, chunk)
 		take(false)
 	}
 	take(true)
 	return out
+}
+
+// feed gives the splitter more to cut.
+func feed(s *splitter, p []byte) {
+	s.buf = append(s.buf[s.off:len(s.buf):len(s.buf)], p...)
+	s.off = 0
 }
 
 func fixedNow() time.Time { return time.Date(2026, 2, 1, 12, 0, 0, 0, time.Local) }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -17,18 +16,20 @@ import (
 // (https://systemd.io/JOURNAL_NATIVE_PROTOCOL/).
 const journalSocket = "/run/systemd/journal/socket"
 
-// sendTimeout bounds how long one record may wait for a journald that has
-// stopped reading; then it is dropped, so that a writer is never held up for long.
-const sendTimeout = 5 * time.Second
+// sendTimeout bounds one wait for a receiver that has stopped reading.
+const sendTimeout = 100 * time.Millisecond
 
-// journal sends records to journald. It has its own encoder instead of
-// go-systemd's journal.Send because that one allocates a buffer and resolves the
-// address for every record, and cannot be told to give up.
+// journal sends records to journald. It has its own encoder instead of go-systemd's
+// journal.Send because that one allocates a buffer and resolves the address for
+// every record, and cannot be told to give up. A batch goes out with one sendmmsg(2) from a buffer
+// that is used again: a write(2) each takes as much CPU for a record, but a receiver that
+// is asked for room record by record is slower to give it.
 type journal struct {
 	path       string
 	identifier string
-	conn       *net.UnixConn // nil until the first record and after an error
-	buf        []byte
+	fd         int    // -1 until it is connected
+	buf        []byte // the encoded records of a batch
+	messages   messages
 }
 
 // NewJournal returns a sink that makes an entry of the systemd journal of each
@@ -39,90 +40,109 @@ func NewJournal(identifier string) (Sink, error) {
 }
 
 func newJournal(path, identifier string) (Sink, error) {
-	j := &journal{path: path, identifier: cleanText(identifier)}
+	j := &journal{path: path, identifier: cleanText(identifier), fd: -1}
 	if err := j.connect(); err != nil {
 		return nil, fmt.Errorf("connect to journald: %w", err)
 	}
 	return j, nil
 }
 
+// connect connects, because only then does the kernel wake up a sender that waits for room
+// in the receiver's queue.
 func (j *journal) connect() error {
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: j.path, Net: "unixgram"})
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return os.NewSyscallError("socket", err)
 	}
-	j.conn = conn
+	timeout := unix.NsecToTimeval(sendTimeout.Nanoseconds())
+	err = os.NewSyscallError("setsockopt", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout))
+	if err == nil {
+		err = os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: j.path}))
+	}
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	j.fd = fd
 	return nil
 }
 
-// Send sends one datagram. The socket is connected, because only then does the
-// kernel wake up a sender that waits for room in the receiver's queue.
-func (j *journal) Send(r Record) error {
-	j.encode(r)
-	err := j.write()
-	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
+// Send sends one datagram for each record. A journald that is not there is as busy as one
+// that does not read.
+func (j *journal) Send(records []Record) (int, error) {
+	j.buf = j.buf[:0]
+	j.messages.reset()
+	for _, r := range records {
+		from := len(j.buf)
+		j.encode(r)
+		j.messages.add(from, len(j.buf))
 	}
-	// journald's socket was made anew.
-	return j.write()
+	j.messages.fix(j.buf)
+	sent, err := 0, error(nil)
+	for sent < len(records) && err == nil {
+		var n int
+		n, err = j.send(sent)
+		sent += n
+	}
+	return sent, err
 }
 
-func (j *journal) write() error {
-	if j.conn == nil {
-		if err := j.connect(); err != nil {
-			return err
-		}
+// send sends some of the messages, beginning with that number, and returns how many.
+func (j *journal) send(from int) (int, error) {
+	if j.fd < 0 && j.connect() != nil {
+		return 0, ErrBusy
 	}
-	err := j.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if err == nil {
-		_, err = j.conn.Write(j.buf)
+	n, err := j.messages.send(j.fd, from)
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.Is(err, unix.EINTR):
+		return 0, nil
+	case errors.Is(err, unix.EAGAIN):
+		return 0, ErrBusy
+	case errors.Is(err, unix.EMSGSIZE), errors.Is(err, unix.ENOBUFS):
+		return j.sendFile(j.messages.bytes(j.buf, from))
 	}
-	if errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.ENOBUFS) {
-		err = j.writeMemfd()
+	// journald's socket was made anew, or is gone.
+	_ = j.Close()
+	if j.connect() != nil {
+		return 0, ErrBusy
 	}
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		err = errors.Join(err, j.Close())
+	if n, err = j.messages.send(j.fd, from); errors.Is(err, unix.EAGAIN) {
+		err = ErrBusy
 	}
-	return err
+	return n, err
 }
 
-// writeMemfd passes an entry that is too long for a datagram in a sealed file.
-func (j *journal) writeMemfd() error {
+// sendFile passes an entry that is too long for a datagram in a sealed file.
+func (j *journal) sendFile(entry []byte) (int, error) {
 	fd, err := unix.MemfdCreate("journal-entry", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return os.NewSyscallError("memfd_create", err)
+		return 0, os.NewSyscallError("memfd_create", err)
 	}
 	f := os.NewFile(uintptr(fd), "journal-entry")
 	defer f.Close()
-	if _, err := f.Write(j.buf); err != nil {
-		return err
+	if _, err := f.Write(entry); err != nil {
+		return 0, err
 	}
 	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		return os.NewSyscallError("fcntl", err)
+		return 0, os.NewSyscallError("fcntl", err)
 	}
-	return j.sendRights(unix.UnixRights(fd))
+	switch err := unix.Sendmsg(j.fd, nil, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL); {
+	case errors.Is(err, unix.EAGAIN):
+		return 0, ErrBusy
+	case errors.Is(err, unix.EINTR):
+		return 0, nil
+	case err != nil:
+		return 0, os.NewSyscallError("sendmsg", err)
+	}
+	return 1, nil
 }
 
-// sendRights sends an empty datagram with rights; net refuses to do that on a
-// connected socket.
-func (j *journal) sendRights(rights []byte) error {
-	raw, err := j.conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Write(func(fd uintptr) bool {
-		failed = unix.Sendmsg(int(fd), nil, rights, nil, unix.MSG_NOSIGNAL)
-		return !errors.Is(failed, unix.EAGAIN)
-	})
-	return errors.Join(err, os.NewSyscallError("sendmsg", failed))
-}
-
-// encode fills the reused buffer with r in journald's native format. Fields whose
+// encode appends r to the buffer in journald's native format. Fields whose
 // name journald would refuse are left out.
 func (j *journal) encode(r Record) {
-	j.buf = appendField(j.buf[:0], "SYSLOG_IDENTIFIER", j.identifier)
+	j.buf = appendField(j.buf, "SYSLOG_IDENTIFIER", j.identifier)
 	j.buf = append(j.buf, "PRIORITY="...)
 	j.buf = strconv.AppendInt(j.buf, int64(min(max(r.Priority, 0), Debug)), 10)
 	j.buf = append(j.buf, '\n')
@@ -153,10 +173,10 @@ func appendField(b []byte, name, value string) []byte {
 }
 
 func (j *journal) Close() error {
-	if j.conn == nil {
+	if j.fd < 0 {
 		return nil
 	}
-	err := j.conn.Close()
-	j.conn = nil
+	err := os.NewSyscallError("close", unix.Close(j.fd))
+	j.fd = -1
 	return err
 }

@@ -19,7 +19,7 @@ func (p *parser) parseLogfmt(line string) (Record, bool) {
 	for rest := line; rest != ""; {
 		key, value, after, ok := nextPair(rest)
 		if !ok {
-			p.fields = p.fields[:0]
+			p.fields = p.fields[:p.first]
 			return Record{}, false
 		}
 		switch key {
@@ -36,7 +36,7 @@ func (p *parser) parseLogfmt(line string) (Record, bool) {
 		rest = strings.TrimLeft(after, " ")
 	}
 	if !seen {
-		p.fields = p.fields[:0]
+		p.fields = p.fields[:p.first]
 		return Record{}, false
 	}
 	rec.Message = joinMessage(rec.Message, more)

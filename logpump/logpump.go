@@ -1,14 +1,17 @@
 // Package logpump carries what is written into a FIFO or a pipe to the journal
 // or to a text stream, record by record.
 //
-// [Open] opens a FIFO so that neither side ever waits for the other, [Pump]
-// cuts the byte stream into records until its context ends and then takes what
-// is left, and a [Sink] receives them. No byte that reached the FIFO before the
-// end of the context is left in it. The package keeps no state of its own,
-// writes no log, and never reads the environment.
+// [Serve] looks after a FIFO at a path: it pumps what is there, and whatever takes
+// its place. [Pump] cuts one byte stream into records until its context ends and
+// then takes what is left, and a [Sink] receives them. No byte that reached the FIFO before the
+// end of the context is left in it, and a sink that takes nothing for a while
+// holds up no writer. The package writes no log and never reads the environment.
 package logpump
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Priorities of records, as in syslog(3).
 const (
@@ -21,7 +24,8 @@ const (
 
 // Record is one entry of a log. Message and Fields hold valid UTF-8 without
 // control characters other than tab and, between the lines of a grouped record,
-// newline, whatever was written into the FIFO.
+// newline, whatever was written into the FIFO. All of it lies in memory that the
+// pump uses again: it is only valid until Send returns.
 type Record struct {
 	// Time is when the emitter says that it made the record; zero when it does
 	// not say.
@@ -30,8 +34,7 @@ type Record struct {
 	Priority int
 	// Message is the text, without the header that the other fields were taken from.
 	Message string
-	// Fields are further facts, in the order of the record. The slice is only
-	// valid until Send returns.
+	// Fields are further facts, in the order of the record.
 	Fields []Field
 }
 
@@ -52,23 +55,40 @@ const (
 	// FieldPart marks a piece of a record that was too long: "1", "2", …, and "3/3"
 	// for the last piece.
 	FieldPart = "RECORD_PART"
+	// FieldAgain, "1", marks a record that may be in the log already: the pump was
+	// killed while it handed the record over.
+	FieldAgain = "RECORD_AGAIN"
+	// FieldDropped and FieldDroppedBytes stand in the entry that tells of records
+	// that were dropped in its place.
+	FieldDropped      = "RECORDS_DROPPED"
+	FieldDroppedBytes = "BYTES_DROPPED"
 )
 
-// Sink receives records. Send is called from one goroutine at a time; an error
-// means that this record is lost, and does not stop the pump.
+// ErrBusy is what a [Sink] returns when it takes nothing at the moment; the records
+// are kept and offered again.
+var ErrBusy = errors.New("the receiver takes no records at the moment")
+
+// Sink receives records.
 type Sink interface {
-	Send(Record) error
+	// Send hands records over in their order and returns how many are done with. When
+	// that is not all, the error says why the next one is not: ErrBusy, after at most about
+	// a tenth of a second, to be asked again, anything else to have that one counted as
+	// dropped. Send is called from one goroutine at a time.
+	Send([]Record) (int, error)
 	Close() error
 }
 
 // Counters say what a pump has done.
 type Counters struct {
-	// Records were handed to the sink, the dropped ones included.
+	// Records were cut from the stream; pieces of one that is too long count each.
 	Records uint64
 	// Bytes were read.
 	Bytes uint64
-	// Dropped records were refused by the sink.
-	Dropped uint64
+	// Dropped records, of DroppedBytes bytes, are not in the log: the sink refused them,
+	// or took nothing for so long that the buffer was full.
+	Dropped, DroppedBytes uint64
 	// Split records were longer than [Options.MaxRecord] and came in pieces.
 	Split uint64
+	// Reopened is how often something else stood at the FIFO's path and was put right.
+	Reopened uint64
 }

@@ -2,6 +2,7 @@ package logpump
 
 import (
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -9,10 +10,11 @@ import (
 type Format string
 
 const (
-	// Auto decides record by record: glog lines, JSON values, logfmt lines, Go
-	// panics with their stacks, and anything else as lines of text.
+	// Auto decides record by record: glog lines with the lines that continue them, JSON
+	// values, logfmt lines, Go panics with their stacks, and anything else as lines of text.
 	Auto Format = ""
-	// Glog takes lines, with or without a glog header, and Go panics.
+	// Glog takes lines with a glog header, each with the lines behind it that have none,
+	// Go panics, and lines.
 	Glog Format = "glog"
 	// JSON takes JSON values, with or without a newline behind them; what is none
 	// is taken as lines of text.
@@ -32,8 +34,8 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("parse log format %q: expected auto, glog, json or text", name)
 }
 
-func (f Format) hasJSON() bool   { return f == Auto || f == JSON }
-func (f Format) hasPanics() bool { return f == Auto || f == Glog }
+func (f Format) hasJSON() bool { return f == Auto || f == JSON }
+func (f Format) hasGLog() bool { return f == Auto || f == Glog }
 
 // Options tune a pump; the zero value is the default.
 type Options struct {
@@ -47,6 +49,23 @@ type Options struct {
 	MaxRecord int
 	// Idle is how long the beginning of a record waits for its end; 1 s by default.
 	Idle time.Duration
+	// Group is how long a finished line waits for lines that continue it; 50 ms by default.
+	Group time.Duration
+	// Backlog is how many bytes are kept while the sink is busy; the oldest records
+	// are dropped when there are more. 4 MiB by default; the pump has twice as much memory.
+	Backlog int
+	// Patience is how long a sink may stay busy at the end before what is left is
+	// dropped, or stays in the spool; 5 s by default.
+	Patience time.Duration
+	// Spool is a file for what was read and is not with the sink yet, so that not even
+	// SIGKILL loses it: the next pump with the same spool begins with that. It is made
+	// if it is absent, best in a directory on tmpfs. Empty for none.
+	Spool string
+	// Report is called with the counters when they have changed, at most once a second.
+	Report func(Counters)
+	// Opened is called by [Serve] with each FIFO that it has opened, to be kept open
+	// elsewhere; the file is only valid until it returns.
+	Opened func(*os.File)
 }
 
 func (o Options) withDefaults() Options {
@@ -58,6 +77,22 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Idle <= 0 {
 		o.Idle = time.Second
+	}
+	if o.Group <= 0 {
+		o.Group = 50 * time.Millisecond
+	}
+	if o.Backlog <= 0 {
+		o.Backlog = 4 << 20
+	}
+	o.Backlog = max(o.Backlog, 2*(o.MaxRecord+readSize))
+	if o.Patience <= 0 {
+		o.Patience = 5 * time.Second
+	}
+	if o.Report == nil {
+		o.Report = func(Counters) {}
+	}
+	if o.Opened == nil {
+		o.Opened = func(*os.File) {}
 	}
 	return o
 }

@@ -2,7 +2,9 @@ package logpump
 
 import (
 	"strconv"
+	"strings"
 	"time"
+	"unsafe"
 )
 
 // parser makes records of raw ones. It never fails: what has no known form is
@@ -12,28 +14,43 @@ type parser struct {
 	prefix string
 	now    func() time.Time
 
-	fields []Field  // reused from record to record
-	names  []string // likewise
+	fields []Field  // of the records since reset, reused
+	first  int      // where those of this record begin
+	names  []string // reused from record to record
 	head   Record   // of the first piece of a record in pieces
 }
 
-// parse returns the record that r holds. Pieces of one record share the
-// priority, time and fields of its first.
+// reset says that the records that parse has returned are no longer used.
+func (p *parser) reset() { p.fields = p.fields[:0] }
+
+// parse returns the record that r holds. Its strings are r's bytes wherever nothing
+// had to be changed. Pieces of one record share the priority, time and fields of its first.
 func (p *parser) parse(r raw) Record {
 	if r.part > 1 {
 		rec := p.head
-		rec.Message = cleanText(string(r.text))
+		rec.Message = cleanText(view(r.text))
 		return p.withPart(rec, r)
 	}
-	p.fields = p.fields[:0]
-	rec := p.parseText(string(r.text), r.mode)
+	p.first = len(p.fields)
+	rec := p.parseText(view(r.text), r.mode)
 	rec.Message = cleanText(rec.Message)
-	rec.Fields = p.fields
+	rec.Fields = p.fields[p.first:len(p.fields):len(p.fields)]
 	if r.part == 0 {
 		return rec
 	}
-	p.head = rec
+	p.keepHead(rec)
 	return p.withPart(rec, r)
+}
+
+// view returns b as a string without a copy of it.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// keepHead keeps what the later pieces of a record need to know of its first.
+func (p *parser) keepHead(rec Record) {
+	p.head = Record{Time: rec.Time, Priority: rec.Priority, Fields: make([]Field, len(rec.Fields))}
+	for i, f := range rec.Fields {
+		p.head.Fields[i] = Field{f.Name, strings.Clone(f.Value)}
+	}
 }
 
 func (p *parser) withPart(rec Record, r raw) Record {
@@ -52,7 +69,7 @@ func (p *parser) parseText(text string, m mode) Record {
 		return p.parseJSON(text)
 	case m == modePanic:
 		return Record{Priority: Critical, Message: text}
-	case p.format == Auto || p.format == Glog:
+	case p.format.hasGLog():
 		if rec, ok := p.parseGLog(text); ok {
 			return rec
 		}

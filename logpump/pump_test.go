@@ -133,7 +133,7 @@ func TestTextSink(t *testing.T) {
 	var b strings.Builder
 	s := NewText(&b, "runsc")
 	for _, m := range []string{"hello", "panic: x\n\tstack"} {
-		if err := s.Send(Record{Message: m}); err != nil {
+		if err := send(s, Record{Message: m}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,5 +176,5 @@ func BenchmarkPump(b *testing.B) {
 
 type nothing struct{}
 
-func (nothing) Send(Record) error { return nil }
-func (nothing) Close() error      { return nil }
+func (nothing) Send(r []Record) (int, error) { return len(r), nil }
+func (nothing) Close() error                 { return nil }

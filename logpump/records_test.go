@@ -43,8 +43,8 @@ func TestRecords(t *testing.T) {
 			want: []string{"3 @" + lastYear + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1|late"},
 		},
 		{
-			name: "nearly glog is text", input: "I0131 nothing else\nI9999 99:99:99.999999 7 a.go:1] x\nX0131 15:04:05.000001 7 a.go:1] x\n",
-			want: []string{"6|I0131 nothing else", "6|I9999 99:99:99.999999 7 a.go:1] x", "6|X0131 15:04:05.000001 7 a.go:1] x"},
+			name: "nearly glog is text", input: "I0131 nothing else\nX0131 15:04:05.000001 7 a.go:1] x\nI9999 99:99:99.999999 7 a.go:1] x\n",
+			want: []string{"6|I0131 nothing else", "6|X0131 15:04:05.000001 7 a.go:1] x", "6|I9999 99:99:99.999999 7 a.go:1] x"},
 		},
 		{name: "blank lines and CRLF", input: "\n\r\na\r\n\n\nb\n", want: []string{"6|a", "6|b"}},
 		{name: "no newline at the end", input: "a\nb", want: []string{"6|a", "6|b"}},
@@ -65,7 +65,7 @@ func TestRecords(t *testing.T) {
 		{name: "JSON without a message", input: `{"a":1}` + "\n", want: []string{`6 LOG_A=1|{"a":1}`}},
 		{
 			name: "JSON cut off by another record", input: "{\"msg\":\n\"x\",\nI0131 15:04:05.000001 7 a.go:1] y\nrest\n",
-			want: []string{"6|{\"msg\":", "6|\"x\",", "6 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1|y", "6|rest"},
+			want: []string{"6|{\"msg\":", "6|\"x\",", "6 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1|y\nrest"},
 		},
 		{name: "JSON with a raw newline in a string", input: "{\"msg\":\"x\ny\"}\n", want: []string{`6|{"msg":"x`, `6|y"}`}},
 		{name: "JSON that never ends", input: "{\"msg\":\"x\"\nabc", want: []string{`6|{"msg":"x"`, "6|abc"}},
@@ -81,6 +81,26 @@ func TestRecords(t *testing.T) {
 		{
 			name: "fields cannot pose as the journal's", o: Options{FieldPrefix: "CONTAINERD_"}, input: `time="x" level=info msg=m _PID=1 MESSAGE=2 a.b=3` + "\n",
 			want: []string{"6 CONTAINERD__PID=1 CONTAINERD_MESSAGE=2 CONTAINERD_A_B=3|m _PID=1 MESSAGE=2 a.b=3"},
+		},
+		{
+			name: "a spec dump is one record", input: "D0131 15:04:05.000001 7 a.go:1] Spec:\n{\n  \"args\": [\n    \"sh\"\n  ]\n}\nI0131 15:04:05.000001 7 a.go:1] y\n",
+			want: []string{"7 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1|Spec:\n{\n  \"args\": [\n    \"sh\"\n  ]\n}", "6 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1|y"},
+		},
+		{
+			name: "a stack in a glog record", input: "W0131 15:04:05.000001 7 a.go:1] stuck:\n\tTask 1\nSearch for 'goroutine'\ngoroutine 1 [running]:\nmain.main()\n\t/x/y.go:5\n\ntime=\"2026-01-31T15:04:05Z\" level=info msg=m\n",
+			want: []string{"4 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1|stuck:\n\tTask 1\nSearch for 'goroutine'\ngoroutine 1 [running]:\nmain.main()\n\t/x/y.go:5", "6 @2026-01-31T15:04:05Z|m"},
+		},
+		{
+			name: "another writer within a group", input: "I0131 15:04:05.000001 7 a.go:1] A:\n  1\nE0131 15:04:05.000001 8 b.go:1] B\n  2\n",
+			want: []string{"6 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1|A:\n  1", "3 @" + local + " SYSLOG_PID=8 CODE_FILE=b.go CODE_LINE=1|B\n  2"},
+		},
+		{
+			name: "a panic behind a glog line is its own", input: "I0131 15:04:05.000001 7 a.go:1] x\npanic: boom\n\ngoroutine 1:\n",
+			want: []string{"6 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1|x", "2|panic: boom\n\ngoroutine 1:"},
+		},
+		{
+			name: "pieces of a group keep its lines", o: Options{MaxRecord: 40}, input: "I0131 15:04:05.000001 7 a.go:1] 12345678\n  abcdefgh\n  ijk\nI0131 15:04:05.000001 7 a.go:1] y\n",
+			want: []string{"6 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1 RECORD_PART=1|12345678", "6 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1 RECORD_PART=2/2|\n  abcdefgh\n  ijk", "6 @" + local + " SYSLOG_PID=7 CODE_FILE=a.go CODE_LINE=1|y"},
 		},
 		{
 			name: "a panic with its stack", input: "panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/x/y.go:5 +0x1d\nexit status 2\nI0131 15:04:05.000001 7 a.go:1] y\n",
@@ -173,7 +193,7 @@ func rawText(input string, size int) string {
 		}
 	}
 	for i := 0; i < len(input); i += size {
-		s.write([]byte(input[i:min(i+size, len(input))]))
+		feed(&s, []byte(input[i:min(i+size, len(input))]))
 		take(false)
 	}
 	take(true)

@@ -5,14 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// splitter cuts a byte stream into raw records: lines, JSON values, and Go panics
-// with their stacks. Blank lines between records are dropped. It holds at most one
-// read and one record of the longest size.
+// splitter cuts a byte stream into raw records: lines, glog lines with those that continue
+// them, JSON values, and Go panics with their stacks. Blank lines between records are dropped.
+// It is a value: a copy of it goes back to the place in the stream where it was made.
 type splitter struct {
 	format Format
 	max    int
 
-	buf  []byte // what is not yet cut; a record, or a later piece of one, begins at off
+	buf  []byte // what is not yet cut, from off on; a record, or a later piece of one, begins there
 	off  int
 	mode mode // what the record at off is taken for
 	scan int  // how many bytes behind off are known not to hold the end
@@ -28,27 +28,24 @@ const (
 	modeLine
 	modeJSON
 	modePanic
+	modeGroup
 )
 
 // raw is a record, or a piece of one that is too long.
 type raw struct {
-	text []byte // valid until the next call of the splitter
+	text []byte // a part of the splitter's buffer
 	mode mode
 	part int  // 0 for a whole record, else the number of the piece, from 1
 	last bool // the last piece
 }
 
-// write appends p to what is to be cut.
-func (s *splitter) write(p []byte) {
-	if s.off > 0 {
-		s.buf = append(s.buf[:0], s.buf[s.off:]...)
-		s.off = 0
-	}
-	s.buf = append(s.buf, p...)
-}
-
 // pending says whether the beginning of a record waits for its end.
 func (s *splitter) pending() bool { return s.off < len(s.buf) }
+
+// complete says whether what is pending is a group that could end where it does.
+func (s *splitter) complete() bool {
+	return s.pending() && s.mode == modeGroup && s.buf[len(s.buf)-1] == '\n'
+}
 
 // next returns the next record; with flush also one whose end has not come.
 func (s *splitter) next(flush bool) (raw, bool) {
@@ -93,7 +90,9 @@ func (s *splitter) end(rest []byte, flush bool) (end, skip int) {
 		}
 		return -1, 0
 	case modePanic:
-		return s.panicEnd(rest, flush)
+		return s.groupEnd(rest, looksLikeHeader, flush)
+	case modeGroup:
+		return s.groupEnd(rest, endsGroup, flush)
 	}
 	i := bytes.IndexByte(rest[s.scan:], '\n')
 	if i < 0 {
@@ -121,8 +120,11 @@ func (s *splitter) begin(rest []byte, flush bool) bool {
 		return false
 	}
 	s.retake(modeLine)
-	if s.format.hasPanics() && looksLikePanic(rest) {
+	switch {
+	case s.format.hasGLog() && looksLikePanic(rest):
 		s.retake(modePanic)
+	case s.format.hasGLog() && looksLikeGLog(rest):
+		s.retake(modeGroup)
 	}
 	return true
 }
@@ -149,10 +151,10 @@ func (s *splitter) piece(text []byte) raw {
 	s.part++
 	s.off += len(text)
 	r := raw{text: text, mode: s.mode, part: s.part}
-	if s.scan < len(text) {
+	if s.scan < len(text) && s.mode == modeJSON {
 		s.retake(modeLine) // what a JSON scan has not seen cannot be made up for
 	} else {
-		s.scan -= len(text)
+		s.scan = max(0, s.scan-len(text))
 	}
 	return r
 }

@@ -34,7 +34,7 @@ func build(ctx context.Context, dir, seedbed string) (programs, error) {
 	p := programs{seedbed: seedbed, ctr: filepath.Join(dir, "ctr"), containerd: filepath.Join(dir, "containerd")}
 	if seedbed == "" {
 		p.seedbed = filepath.Join(dir, "seedbed")
-		return p, goBuild(ctx, dir, "-trimpath", "-buildvcs=auto", ".") // not stripped: perf names its functions
+		return p, goBuild(ctx, dir, "-trimpath", ".") // not stripped: perf names its functions
 	}
 	p.seedbed, err = filepath.Abs(seedbed)
 	return p, err

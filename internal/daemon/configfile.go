@@ -36,10 +36,11 @@ func (e *ConfigError) Hint() string {
 
 // configFile is what this package needs to know of a configuration, whoever wrote it.
 type configFile struct {
-	Root    string         `toml:"root"`
-	State   string         `toml:"state"`
-	GRPC    grpcConfig     `toml:"grpc"`
-	Plugins map[string]any `toml:"plugins"`
+	Root     string         `toml:"root"`
+	State    string         `toml:"state"`
+	Disabled []string       `toml:"disabled_plugins"`
+	GRPC     grpcConfig     `toml:"grpc"`
+	Plugins  map[string]any `toml:"plugins"`
 }
 
 // ReadConfig returns the text of the containerd configuration at path, and a
@@ -56,13 +57,16 @@ func ReadConfig(path string) ([]byte, error) {
 	return data, err
 }
 
-// loadConfig reads what this package needs to know of the configuration at path.
-func loadConfig(path string) (*configFile, error) {
-	data, err := os.ReadFile(path)
+// loadConfig reads what this package needs to know of o's configuration.
+func loadConfig(o Options) (*configFile, error) {
+	if o.Config != nil {
+		return parseConfig(o.ConfigFile, o.Config)
+	}
+	data, err := os.ReadFile(o.ConfigFile)
 	if err != nil {
 		return nil, err
 	}
-	return parseConfig(path, data)
+	return parseConfig(o.ConfigFile, data)
 }
 
 func parseConfig(path string, data []byte) (*configFile, error) {
@@ -130,6 +134,19 @@ func (c *configFile) shims() []runtimeShim {
 		shims = append(shims, runtimeShim{name, program})
 	}
 	return shims
+}
+
+// hasCRI reports whether a section configures CRI and nothing disables it.
+func (c *configFile) hasCRI() bool {
+	configured := false
+	for _, plugin := range []string{"io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"} {
+		if slices.Contains(c.Disabled, plugin) {
+			return false
+		}
+		_, ok := c.Plugins[plugin]
+		configured = configured || ok
+	}
+	return configured
 }
 
 // runtimes returns CRI's table of runtimes, in version 3 and later or in version 2.

@@ -1,6 +1,6 @@
 // Package daemon runs containerd as a child process: it finds the program,
 // renders the configuration, looks before it leaps, waits until the API answers,
-// carries the logs away, and stops the child again.
+// asks for its health, carries the logs away, and stops the child again.
 //
 // It knows nothing of the manifest or of flags: callers hand in plain paths.
 package daemon
@@ -18,14 +18,20 @@ type Options struct {
 	Binary Binary
 	// ConfigFile is containerd's configuration.
 	ConfigFile string
+	// Config is its text; read from the file if it is nil.
+	Config []byte
 	// Address is the path of containerd's gRPC socket, as it stands in the configuration.
 	Address string
 	// RunscFIFO is the path of the FIFO that runsc logs into; it is made if it is
 	// absent. Empty for none.
 	RunscFIFO string
-	// RunscFIFOFile is that FIFO already open, as a socket unit passes it. Run uses a
-	// duplicate; the file stays the caller's.
-	RunscFIFOFile *os.File
+	// RunscFIFOFiles are ends of that FIFO that are open already, as a socket unit or the service manager's
+	// store passes them. Run closes them.
+	RunscFIFOFiles []*os.File
+	// RunscFIFOOpened is called with a FIFO that Run has opened, to be kept open elsewhere.
+	RunscFIFOOpened func(*os.File)
+	// RunscSpool is where lines of the FIFO lie that are not in the log yet; see logpump.Options.
+	RunscSpool string
 	// BinDir comes first in the PATH of the child. Empty for none.
 	BinDir string
 	// TempDir is the TMPDIR of the child. Empty to leave it as it is.
@@ -40,12 +46,23 @@ type Options struct {
 	Log logpump.Sink
 	// RunscLog takes what comes through the FIFO.
 	RunscLog logpump.Sink
-	// Ready is called once, when the API answers and the logs are being read.
+	// Counters is called with what went through the FIFO, at most once a second and at the end.
+	Counters func(logpump.Counters)
+	// Signals are passed on to the child.
+	Signals <-chan os.Signal
+	// Ready is called once, when the API answers, the CRI plugin is ready where it is configured, and
+	// the logs are being read.
 	Ready func()
 	// Status is called with what Run is doing, in a few words.
 	Status func(string)
 	// Stopping is called once, when the child is about to be sent TERM.
 	Stopping func()
+	// Extend is called with how much longer a start or a stop may take, while it takes long.
+	Extend func(time.Duration)
+	// Watchdog is how often Alive has to be called, 0 for never. It is called only when
+	// containerd has answered a health call in a third of that time.
+	Watchdog time.Duration
+	Alive    func()
 }
 
 func (o Options) withDefaults() Options {
@@ -66,6 +83,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Stopping == nil {
 		o.Stopping = func() {}
+	}
+	if o.Extend == nil {
+		o.Extend = func(time.Duration) {}
+	}
+	if o.Alive == nil {
+		o.Watchdog = 0
 	}
 	return o
 }

@@ -3,11 +3,8 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"syscall"
 	"time"
-
-	"seedbed/logpump"
 )
 
 // ExitError says how containerd ended when nobody had asked for it, or that it
@@ -17,8 +14,8 @@ type ExitError struct {
 	Code int
 	// Signal ended it; 0 if none did.
 	Signal syscall.Signal
-	// LastLine is the last thing that it said; empty if it said nothing.
-	LastLine string
+	// LastWords are its last error lines and the last thing that it said; empty if it said nothing.
+	LastWords string
 	// Killed says that it had to be killed since it did not stop in time.
 	Killed bool
 }
@@ -31,8 +28,8 @@ func (e *ExitError) Error() string {
 	case e.Signal != 0:
 		s = fmt.Sprintf("run containerd: signal %d (%v) ended it", int(e.Signal), e.Signal)
 	}
-	if e.LastLine != "" {
-		s += ": " + e.LastLine
+	if e.LastWords != "" {
+		s += ": " + e.LastWords
 	}
 	return s
 }
@@ -52,14 +49,14 @@ var ErrStartTimeout = errors.New("containerd does not answer in time")
 type StartTimeout struct {
 	Address string
 	After   time.Duration
-	// LastLine is the last thing that containerd said.
-	LastLine string
+	// LastWords are the last error lines of containerd and the last thing that it said.
+	LastWords string
 }
 
 func (e *StartTimeout) Error() string {
 	s := fmt.Sprintf("start containerd: no answer at %q within %v", e.Address, e.After)
-	if e.LastLine != "" {
-		s += ": " + e.LastLine
+	if e.LastWords != "" {
+		s += ": " + e.LastWords
 	}
 	return s
 }
@@ -73,10 +70,10 @@ func (e *StartTimeout) Hint() string {
 }
 
 // exitError describes the end of c.
-func exitError(c *child, lastLine string) *ExitError {
-	e := &ExitError{Code: 1, LastLine: lastLine}
+func exitError(c *child, lastWords string) *ExitError {
+	e := &ExitError{Code: 1, LastWords: lastWords}
 	if c.state == nil {
-		e.LastLine = c.err.Error()
+		e.LastWords = c.err.Error()
 		return e
 	}
 	e.Code = c.state.ExitCode()
@@ -84,25 +81,4 @@ func exitError(c *child, lastLine string) *ExitError {
 		e.Code, e.Signal = 0, status.Signal()
 	}
 	return e
-}
-
-// lastLine is a sink that hands records on and remembers the last one.
-type lastLine struct {
-	logpump.Sink
-	mu   sync.Mutex
-	text string
-}
-
-// Send remembers the record even if the sink behind refuses it.
-func (l *lastLine) Send(r logpump.Record) error {
-	l.mu.Lock()
-	l.text = r.Message
-	l.mu.Unlock()
-	return l.Sink.Send(r)
-}
-
-func (l *lastLine) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text
 }

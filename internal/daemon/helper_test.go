@@ -29,11 +29,14 @@ type log struct {
 	records []logpump.Record
 }
 
-func (l *log) Send(r logpump.Record) error {
+func (l *log) Send(records []logpump.Record) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.records = append(l.records, r)
-	return nil
+	for _, r := range records {
+		r.Message, r.Fields = strings.Clone(r.Message), nil
+		l.records = append(l.records, r)
+	}
+	return len(records), nil
 }
 
 func (l *log) Close() error { return nil }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -74,7 +75,7 @@ func Preflight(o Options) []Finding {
 		}
 	}
 	fatal("binary", checkBinary(o.Binary.Path))
-	c, err := loadConfig(o.ConfigFile)
+	c, err := loadConfig(o)
 	fatal("config", err)
 	fatal("directory", checkDir(filepath.Dir(o.Address), "containerd's socket"))
 	if o.TempDir != "" {
@@ -91,6 +92,34 @@ func Preflight(o Options) []Finding {
 	}
 	warn("overlay", checkOverlay("/proc/filesystems"))
 	return found
+}
+
+// Running describes a containerd that answers at the address of o's configuration.
+type Running struct {
+	// PID is its process, 0 if the kernel does not tell.
+	PID     int
+	Version string
+}
+
+// FindRunning returns the containerd that answers at o's address, nil if none does. What it
+// holds, its socket and its database, is no fault: the findings that [Preflight] has of that
+// process are to be left out.
+func FindRunning(ctx context.Context, o Options) *Running {
+	var inUse *InUse
+	if !errors.As(checkSocket(o.Address), &inUse) {
+		return nil
+	}
+	version, err := version(ctx, o.Address)
+	if err != nil {
+		return nil
+	}
+	return &Running{PID: inUse.PID, Version: version}
+}
+
+// Holds reports whether a finding is about what r holds.
+func (r *Running) Holds(f Finding) bool {
+	var inUse *InUse
+	return r != nil && errors.As(f.Err, &inUse) && inUse.PID == r.PID
 }
 
 // PreflightError holds the findings that keep containerd from being started; it

@@ -54,7 +54,7 @@ func TestRunAndStop(t *testing.T) {
 	if err != nil || info.Mode() != fs.ModeNamedPipe|0o600 {
 		t.Errorf("FIFO is %v (%v), want a FIFO of mode 0600", info.Mode(), err)
 	}
-	write(t, m.options.RunscFIFO, "I0131 15:04:05.000000       7 boot.go:12] hello\nlast words")
+	write(t, m.options.RunscFIFO, "time=x\nI0131 15:04:05.000000       7 boot.go:12] hello\n\tlast words")
 	if err := m.stop(); err != nil {
 		t.Errorf("Run = %v after a stop that was asked for, want nil", err)
 	}
@@ -64,7 +64,7 @@ func TestRunAndStop(t *testing.T) {
 	if !isAbsent(m.options.Address) {
 		t.Error("the socket is still there after a stop")
 	}
-	if got := m.runsc.messages(); !slices.Equal(got, []string{"hello", "last words"}) {
+	if got := m.runsc.messages(); !slices.Equal(got, []string{"time=x", "hello\n\tlast words"}) {
 		t.Errorf("FIFO gave %q, want both lines", got)
 	}
 	r, ok := m.log.find("containerd successfully booted")
@@ -146,7 +146,7 @@ func TestFailures(t *testing.T) {
 			m.start()
 			err = m.wait()
 			var exit *ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(exit.LastLine, tt.want) {
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(exit.LastWords, tt.want) {
 				t.Errorf("Run = %v, want exit code 1 and %q in the last line", err, tt.want)
 			}
 		})
@@ -261,7 +261,7 @@ func TestSlowStart(t *testing.T) {
 	m.start()
 	err := m.wait()
 	var late *StartTimeout
-	if !errors.As(err, &late) || !errors.Is(err, ErrStartTimeout) || late.LastLine != "still reading" {
+	if !errors.As(err, &late) || !errors.Is(err, ErrStartTimeout) || late.LastWords != "still reading" {
 		t.Errorf("Run = %v, want a StartTimeout with the last line", err)
 	}
 }
@@ -292,7 +292,7 @@ func TestHonestExit(t *testing.T) {
 		m.script("echo last\nexit " + strconv.Itoa(code) + "\n")
 		m.start()
 		var exit *ExitError
-		if err := m.wait(); !errors.As(err, &exit) || exit.ExitCode() != code || exit.LastLine != "last" {
+		if err := m.wait(); !errors.As(err, &exit) || exit.ExitCode() != code || exit.LastWords != "last" {
 			t.Errorf("Run = %v, want exit code %d and the last line", err, code)
 		}
 	}

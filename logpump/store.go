@@ -1,0 +1,150 @@
+package logpump
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// spoolMagic begins a spool; its last byte is the version of the form.
+const spoolMagic = "sbspool\x01"
+
+// storeHead is the length of what stands before the bytes in a store: the magic, the span,
+// and how many records are in doubt.
+const storeHead = 4096
+
+// ErrSpoolInUse says that another pump has the spool open, and so reads the same FIFO.
+var ErrSpoolInUse = errors.New("another pump has it")
+
+// store is the memory between the FIFO and the sink. With a file behind it, it outlives
+// the process: a successor finds the bytes that were not handed over.
+//
+// What a kill at any moment leaves must be whole, so the order of writes counts. The
+// span, where the bytes begin and end, is one word and changes at once. What lies
+// behind its end is zero: bytes that a read(2) has brought in, and that the process was
+// killed before it could count, are told by that.
+type store struct {
+	file  *os.File // nil without a spool
+	mem   []byte
+	bytes []byte // mem without the head
+}
+
+// newStore returns memory for n bytes, of the file at path if that is not empty.
+func newStore(path string, n int) (*store, error) {
+	if path == "" {
+		mem, err := unix.Mmap(-1, 0, storeHead+n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return nil, os.NewSyscallError("mmap", err)
+		}
+		return &store{mem: mem, bytes: mem[storeHead:]}, nil
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	s, err := mapSpool(f, n)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open spool %q: %w", path, err), f.Close())
+	}
+	return s, nil
+}
+
+// mapSpool locks the file, gives it its size, and maps it. All of its blocks are
+// taken now: writing into a mapping of a full file system would kill the process.
+func mapSpool(f *os.File, n int) (*store, error) {
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, ErrSpoolInUse
+	case err != nil:
+		return nil, os.NewSyscallError("flock", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("it is a %s", kind(info.Mode()))
+	}
+	size := int64(storeHead + n)
+	if info.Size() != size {
+		// Made with other options; what is in it cannot be read with these.
+		if err := f.Truncate(0); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil {
+		return nil, os.NewSyscallError("fallocate", err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	s := &store{file: f, mem: mem, bytes: mem[storeHead:]}
+	if string(mem[:len(spoolMagic)]) != spoolMagic {
+		clear(mem)
+		copy(mem, spoolMagic)
+	}
+	return s, nil
+}
+
+func (s *store) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&s.mem[at])) }
+
+// span returns where the bytes begin and end.
+func (s *store) span() (start, end int) {
+	v := s.word(8).Load()
+	return int(v >> 32), int(v & (1<<32 - 1))
+}
+
+// setSpan says where the bytes begin and end.
+func (s *store) setSpan(start, end int) { s.word(8).Store(uint64(start)<<32 | uint64(end)) }
+
+// setDoubt says that the first n records may be handed over or not, if this is
+// the last thing that is known.
+func (s *store) setDoubt(n int) { s.word(16).Store(uint64(n)) }
+
+// recover returns the bytes that a killed predecessor left, and how many of their
+// first records it may have handed over.
+func (s *store) recover() (start, end, doubt int) {
+	start, end = s.span()
+	if start > end || end > len(s.bytes) {
+		clear(s.bytes) // not what this program writes
+		s.setSpan(0, 0)
+		return 0, 0, 0
+	}
+	for i := min(end+readSize, len(s.bytes)); i > end; i-- {
+		if s.bytes[i-1] != 0 {
+			end = i
+			break
+		}
+	}
+	if start == end {
+		return start, end, 0
+	}
+	return start, end, int(s.word(16).Load())
+}
+
+// wipe makes bytes zero that are no longer used.
+func (s *store) wipe(from, to int) {
+	if s.file != nil {
+		clear(s.bytes[from:to])
+	}
+}
+
+// release gives memory back to the kernel that only a backlog has needed.
+func (s *store) release() {
+	if s.file == nil {
+		_ = unix.Madvise(s.bytes, unix.MADV_DONTNEED)
+	}
+}
+
+func (s *store) close() error {
+	err := os.NewSyscallError("munmap", unix.Munmap(s.mem))
+	if s.file != nil {
+		err = errors.Join(err, s.file.Close())
+	}
+	return err
+}
