@@ -11,47 +11,67 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/images"
+
 	"seedbed/e2e/bundle"
 	"seedbed/e2e/containerd"
 	"seedbed/preseed"
 	"seedbed/preseed/offline"
 )
 
-// TestImportKilled kills imports at random moments, one after another on the same store. The next
-// import that may end leaves every image whole, and no lease or ingest. The imports to be killed
-// are this test, run as programs of their own.
+// kills is how many imports are killed on each kind of store.
+const kills = 25
+
+// TestImportKilled kills imports at random moments, every other one of them with unpacking. The next
+// import leaves every image whole, and no lease or ingest. The imports to be killed are this test, run
+// as programs of their own.
 func TestImportKilled(t *testing.T) {
 	if os.Getenv("SEEDBED_TEST_KILL") != "" {
 		importToBeKilled(t)
 		return
 	}
-	const kills = 8
-	dir := place(t, "k8s.io", files{"a.tar": oci(large()), "b.tar": oci(bundle.Good(good)), "c.tar": docker(bundle.Good("app:1"))})
-	images := []string{"docker.io/library/app:1", good, "example.com/large:1"}
-	finish := func(t *testing.T, s *preseed.Store) {
-		if r := importDir(t, s, dir, preseed.Options{}); r.Failed() {
-			t.Errorf("import after the kills:\n%s", outline(r))
-		}
-		wantNames(t, s, "k8s.io", images...)
-		for _, name := range images {
-			wantComplete(t, s, "k8s.io", name)
-		}
-		wantClean(t, s, "k8s.io")
-	}
+	dir := place(t, "k8s.io", files{"a.tar": oci(large()), "b.tar": oci(layered(good)), "c.tar": docker(bundle.Good("app:1"))})
 	t.Run("offline", func(t *testing.T) {
-		root := t.TempDir()
-		for range kills {
-			killImport(t, dir, "SEEDBED_TEST_ROOT="+root)
+		for n := range kills {
+			root := t.TempDir()
+			killImport(t, dir, n, "SEEDBED_TEST_ROOT="+root)
+			finishKilled(t, openToUnpack(t, root), dir, n)
 		}
-		finish(t, openOffline(t, root))
 	})
 	t.Run("online", func(t *testing.T) {
 		d := containerd.Start(t)
-		for range kills {
-			killImport(t, dir, "SEEDBED_TEST_ADDRESS="+d.Address)
+		s := preseed.NewStore(d.Client(t))
+		for n := range kills {
+			killImport(t, dir, n, "SEEDBED_TEST_ADDRESS="+d.Address)
+			finishKilled(t, s, dir, n)
+			for _, name := range names(t, s, "k8s.io") {
+				must(t, s.Images.Delete(in(t, "k8s.io"), name, images.SynchronousDelete()))
+			}
 		}
-		finish(t, preseed.NewStore(d.Client(t)))
 	})
+}
+
+func finishKilled(t *testing.T, s *preseed.Store, dir string, n int) {
+	t.Helper()
+	o := preseed.Options{Unpack: n%2 == 0}
+	want := []string{"docker.io/library/app:1", good, "example.com/large:1"}
+	if r := importDir(t, s, dir, o); r.Failed() {
+		t.Errorf("import after kill %d:\n%s", n, outline(r))
+	}
+	wantNames(t, s, "k8s.io", want...)
+	verified, err := preseed.Verify(t.Context(), s, []preseed.Source{{Path: dir}}, o)
+	if err != nil || verified.Failed() {
+		t.Errorf("verification after kill %d: %v\n%s", n, err, outline(verified))
+	}
+	wantClean(t, s, "k8s.io")
+}
+
+func openToUnpack(t *testing.T, root string) *preseed.Store {
+	t.Helper()
+	s, err := offline.Open(t.Context(), root, offline.Options{Snapshotter: "overlayfs"})
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s.Preseed()
 }
 
 // TestImportStopsThoughContainerdHangs: a containerd that answers no more, stopped in the middle of
@@ -83,33 +103,33 @@ func TestImportStopsThoughContainerdHangs(t *testing.T) {
 	wantComplete(t, s, "k8s.io", "example.com/large:1")
 }
 
-func killImport(t *testing.T, dir, store string) {
+func killImport(t *testing.T, dir string, n int, store string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestImportKilled$")
 	cmd.Env = append(os.Environ(), "SEEDBED_TEST_KILL="+dir, store)
+	if n%2 == 0 {
+		cmd.Env = append(cmd.Env, "SEEDBED_TEST_UNPACK=1")
+	}
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
 	_, _ = out.Read(make([]byte, 1)) // the import begins
-	time.Sleep(rand.N(60 * time.Millisecond))
+	time.Sleep(rand.N(80 * time.Millisecond))
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 }
 
 func importToBeKilled(t *testing.T) {
 	sources := []preseed.Source{{Path: os.Getenv("SEEDBED_TEST_KILL")}}
-	os.Stdout.WriteString("begin\n")
 	var s *preseed.Store
 	if address := os.Getenv("SEEDBED_TEST_ADDRESS"); address != "" {
 		c, err := preseed.Connect(t.Context(), address, time.Minute)
 		must(t, err)
 		s = preseed.NewStore(c)
 	} else {
-		o, err := offline.Open(t.Context(), os.Getenv("SEEDBED_TEST_ROOT"), offline.Options{LockTimeout: time.Minute})
-		must(t, err)
-		defer o.Close()
-		s = o.Preseed()
+		s = openToUnpack(t, os.Getenv("SEEDBED_TEST_ROOT"))
 	}
-	_, err := preseed.Import(t.Context(), s, sources, preseed.Options{})
+	os.Stdout.WriteString("begin\n")
+	_, err := preseed.Import(t.Context(), s, sources, preseed.Options{Unpack: os.Getenv("SEEDBED_TEST_UNPACK") != ""})
 	must(t, err)
 }
