@@ -303,6 +303,9 @@ func runPreseedCheck(ctx context.Context, o *sourceOptions, args []string) error
 // finish says what a run came to: its warnings on standard error, its report, also that of a run
 // that err ended, and as an error whatever makes the exit code another than 0.
 func (o *sourceOptions) finish(report *preseed.Report, err error) error {
+	if o.terminal != nil {
+		o.terminal.set("")
+	}
 	if report == nil {
 		return input(err)
 	}

@@ -12,8 +12,8 @@ import (
 // end of a bundle.
 const progressEvery = time.Second
 
-// progressLines returns what is made of an import's events: lines on standard
-// error as --progress has them, and always a status for the service manager and
+// progressLines returns what is made of an import's events: a bar on a terminal or
+// lines on standard error, as --progress has them, and always a status for the service manager and
 // time enough, so that a start does not time out while bytes move.
 func (g *globals) progressLines() func(preseed.Event) {
 	notify := notifier{g}
@@ -25,7 +25,11 @@ func (g *globals) progressLines() func(preseed.Event) {
 		show = g.jsonProgress
 	}
 	last := time.Now()
+	drawn := &bar{terminal: g.terminal}
 	return func(e preseed.Event) {
+		if g.terminal != nil {
+			drawn.show(e, time.Now())
+		}
 		if e.Kind == preseed.EventStart || e.Kind != preseed.EventBundle && time.Since(last) < progressEvery {
 			return
 		}
@@ -43,11 +47,12 @@ func progressText(e preseed.Event) string {
 func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
 func (g *globals) plainProgress(e preseed.Event) {
-	if e.Kind == preseed.EventBundle {
+	switch {
+	case e.Kind == preseed.EventBundle:
 		g.log.Debug("bundle done", "bundle", e.Bundle, "namespace", e.Namespace, "status", e.Status, "reason", e.Reason)
-		return
+	case g.terminal == nil:
+		g.log.Info(progressText(e))
 	}
-	g.log.Info(progressText(e))
 }
 
 // progressLine is one line of --progress json.

@@ -79,6 +79,7 @@ type globals struct {
 	logLevel  string
 	logFormat string
 	quiet     bool
+	terminal  *terminal // what progress is drawn on; nil where it is written in lines
 
 	running bool // the command line is understood and the command at work
 	printed bool // the document of -o json is on standard output
@@ -215,6 +216,11 @@ func (g *globals) prepare(c *cobra.Command) error {
 		value := c.Flags().Lookup(flag).Value.String()
 		if !slices.Contains(allowed, value) {
 			return fmt.Errorf("flag --%s: found %q: expected %s", flag, value, strings.Join(allowed, "|"))
+		}
+	}
+	if g.progress == "auto" && !g.quiet {
+		if g.terminal = newTerminal(g.streams.Err); g.terminal != nil {
+			g.streams.Err = g.terminal
 		}
 	}
 	g.log = slog.New(newLogHandler(g))
