@@ -26,8 +26,9 @@ var allowed = map[string][]string{
 	"seedbed/logpump":                  nil,
 	"seedbed/internal/daemon":          {"seedbed/logpump"},
 	"seedbed/internal/daemon/embedded": nil,
-	"seedbed/preseed":                  {"seedbed/preseed/archive"},
+	"seedbed/preseed":                  {"seedbed/preseed/archive", "seedbed/preseed/layer"},
 	"seedbed/preseed/archive":          nil,
+	"seedbed/preseed/layer":            nil,
 	"seedbed/preseed/offline":          {"seedbed/preseed"},
 }
 

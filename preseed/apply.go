@@ -2,9 +2,11 @@ package preseed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 
@@ -19,6 +21,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"seedbed/preseed/archive"
+	"seedbed/preseed/layer"
 )
 
 // applier unpacks the layers of one image. It writes into a snapshot's directory itself where it can,
@@ -47,30 +50,45 @@ func (u *unpacker) applier(i *image) *applier {
 func (a *applier) finish() { a.tell(a.left.Load()) }
 
 // Apply unpacks a layer into a snapshot's mounts.
-func (a *applier) Apply(ctx context.Context, layer ocispec.Descriptor, mounts []mount.Mount, o ...diff.ApplyOpt) (ocispec.Descriptor, error) {
-	var found digest.Digest
-	dir, options, err := directory(mounts)
-	if err == nil && images.IsLayerType(layer.MediaType) && !strings.HasSuffix(layer.MediaType, "+encrypted") {
-		found, err = a.extract(ctx, layer, dir, options)
-	} else {
-		var desc ocispec.Descriptor
-		desc, err = a.outside.Apply(ctx, layer, mounts, o...)
-		found = desc.Digest
-	}
+func (a *applier) Apply(ctx context.Context, desc ocispec.Descriptor, mounts []mount.Mount, o ...diff.ApplyOpt) (ocispec.Descriptor, error) {
+	found, err := a.unpack(ctx, desc, mounts, o)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	a.left.Add(-layer.Size)
-	a.tell(layer.Size)
-	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: found}, a.check(layer, found)
+	a.left.Add(-desc.Size)
+	a.tell(desc.Size)
+	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: found}, a.check(desc, found)
+}
+
+// unpack returns the diff ID of what it unpacked. Into an overlay's upper directory it unpacks fast,
+// and again with containerd's own code when the layer is unusual.
+func (a *applier) unpack(ctx context.Context, desc ocispec.Descriptor, mounts []mount.Mount, o []diff.ApplyOpt) (digest.Digest, error) {
+	to, err := directory(mounts)
+	if err != nil || !images.IsLayerType(desc.MediaType) || strings.HasSuffix(desc.MediaType, "+encrypted") {
+		found, err := a.outside.Apply(ctx, desc, mounts, o...)
+		return found.Digest, err
+	}
+	if to.upper {
+		found, err := a.extract(ctx, desc, func(r io.Reader) error { return layer.Unpack(ctx, to.path, r) })
+		if !errors.Is(err, layer.ErrUnusual) {
+			return found, err
+		}
+		if err := empty(to.path); err != nil {
+			return "", err
+		}
+	}
+	return a.extract(ctx, desc, func(r io.Reader) error {
+		_, err := tararchive.Apply(ctx, to.path, r, to.options...)
+		return err
+	})
 }
 
 // check compares a layer's diff ID with what the config says of it.
-func (a *applier) check(layer ocispec.Descriptor, found digest.Digest) error {
+func (a *applier) check(desc ocispec.Descriptor, found digest.Digest) error {
 	root := a.image.verdict.rootfs
 	var want digest.Digest
 	for n, l := range root.layers { // one layer may be there twice
-		if l.Digest == layer.Digest {
+		if l.Digest == desc.Digest {
 			want = root.diffIDs[n]
 		}
 		if want == found {
@@ -78,71 +96,89 @@ func (a *applier) check(layer ocispec.Descriptor, found digest.Digest) error {
 		}
 	}
 	return &Error{
-		Code: archive.CodeDigestMismatch, Member: memberOf(a.image.bundle.archive, layer.Digest),
+		Code: archive.CodeDigestMismatch, Member: memberOf(a.image.bundle.archive, desc.Digest),
 		Expected: "a layer with diff ID " + want.String(), Found: "diff ID " + found.String(), Advice: damagedAdvice,
 	}
 }
 
-// extract unpacks a layer into a directory and returns its diff ID.
-func (a *applier) extract(ctx context.Context, layer ocispec.Descriptor, dir string, o []tararchive.ApplyOpt) (digest.Digest, error) {
-	from, err := a.open(ctx, layer)
+// extract decompresses a layer, has it unpacked and returns its diff ID.
+func (a *applier) extract(ctx context.Context, desc ocispec.Descriptor, untar func(io.Reader) error) (digest.Digest, error) {
+	from, err := a.open(ctx, desc)
 	if err != nil {
 		return "", err
 	}
 	defer from.Close()
 	plain, err := compression.DecompressStream(from)
 	if err != nil {
-		return "", fmt.Errorf("decompress layer %s: %w", layer.Digest, err)
+		return "", fmt.Errorf("decompress layer %s: %w", desc.Digest, err)
 	}
 	defer plain.Close()
 	digester := digest.Canonical.Digester()
 	tee := io.TeeReader(plain, digester.Hash())
-	if _, err := tararchive.Apply(ctx, dir, tee, o...); err != nil {
-		return "", fmt.Errorf("unpack layer %s: %w", layer.Digest, err)
+	err = untar(tee)
+	if err == nil { // what follows the tar's end belongs to the diff ID
+		_, err = io.Copy(io.Discard, tee)
 	}
-	if _, err := io.Copy(io.Discard, tee); err != nil { // what follows the tar's end belongs to the diff ID
-		return "", fmt.Errorf("unpack layer %s: %w", layer.Digest, err)
+	if err != nil {
+		return "", fmt.Errorf("unpack layer %s: %w", desc.Digest, err)
 	}
 	return digester.Digest(), nil
 }
 
 // open reads a layer from the bundle, or from the store where the bundle is compressed as a whole.
-func (a *applier) open(ctx context.Context, layer ocispec.Descriptor) (io.ReadCloser, error) {
+func (a *applier) open(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	if from := a.image.bundle.archive; from.Compression == archive.None {
-		if blob, ok := from.Blob(layer.Digest); ok {
+		if blob, ok := from.Blob(desc.Digest); ok {
 			return io.NopCloser(blob.Reader()), nil
 		}
 	}
-	ra, err := a.store.ReaderAt(ctx, layer)
+	ra, err := a.store.ReaderAt(ctx, desc)
 	if err != nil {
 		return nil, err
 	}
 	return struct {
 		io.Reader
 		io.Closer
-	}{io.NewSectionReader(ra, 0, layer.Size), ra}, nil
+	}{io.NewSectionReader(ra, 0, desc.Size), ra}, nil
+}
+
+// target is a directory that a layer is unpacked into.
+type target struct {
+	path    string
+	upper   bool // an overlay's, of which nothing below is known
+	options []tararchive.ApplyOpt
 }
 
 // directory finds the one directory that an overlay or bind mount would write to, and how whiteouts
 // are written there. It is an error when there is none that this process may write to as it is.
 // Source: containerd, core/diff/apply/apply_linux.go.
-func directory(mounts []mount.Mount) (string, []tararchive.ApplyOpt, error) {
+func directory(mounts []mount.Mount) (target, error) {
 	if len(mounts) != 1 || os.Geteuid() != 0 || userns.RunningInUserNS() {
-		return "", nil, os.ErrPermission
+		return target{}, os.ErrPermission
 	}
 	m := mounts[0]
 	switch m.Type {
 	case "bind":
-		return m.Source, nil, isDir(m.Source)
+		return target{path: m.Source}, isDir(m.Source)
 	case "overlay":
-		options := []tararchive.ApplyOpt{tararchive.WithConvertWhiteout(tararchive.OverlayConvertWhiteout)}
+		to := target{path: mountOption(m, "upperdir="), upper: true}
+		to.options = append(to.options, tararchive.WithConvertWhiteout(tararchive.OverlayConvertWhiteout))
 		if lower := mountOption(m, "lowerdir="); lower != "" {
-			options = append(options, tararchive.WithParents(strings.Split(lower, ":")))
+			to.upper = false
+			to.options = append(to.options, tararchive.WithParents(strings.Split(lower, ":")))
 		}
-		upper := mountOption(m, "upperdir=")
-		return upper, options, isDir(upper)
+		return to, isDir(to.path)
 	}
-	return "", nil, os.ErrInvalid
+	return target{}, os.ErrInvalid
+}
+
+// empty removes what a directory holds.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
 }
 
 func mountOption(m mount.Mount, key string) string {

@@ -36,13 +36,14 @@ func onEachSnapshotter(t *testing.T, test func(t *testing.T, s *preseed.Store, n
 	}
 }
 
-// layered has two layers of which the second replaces, removes and adds, and in every compression.
+// layered has layers in every compression: the second replaces, removes and adds, the third has a
+// file twice, which is unusual.
 func layered(name string) bundle.Image {
 	file := func(name, text string) bundle.File { return bundle.File{Name: name, Data: []byte(text)} }
 	return bundle.Image{Name: name, Layers: []bundle.Layer{
 		{Files: []bundle.File{file("etc/a", "one"), file("etc/b", "one"), file("etc/gone", "one"), file("opt/x/y", "one")}},
 		{Files: []bundle.File{file("etc/b", "two"), file("etc/.wh.gone", ""), file("opt/x/.wh..wh..opq", ""), file("opt/x/z", "two")}, Compression: bundle.Zstd},
-		{Files: []bundle.File{file("etc/c", "three")}, Compression: bundle.None},
+		{Files: []bundle.File{file("etc/c", "not this"), file("etc/c", "three")}, Compression: bundle.None},
 	}}
 }
 
