@@ -3,9 +3,11 @@ package preseed_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -56,7 +58,7 @@ func finishKilled(t *testing.T, s *preseed.Store, dir string, n int) {
 	o := preseed.Options{Unpack: n%2 == 0}
 	want := []string{"docker.io/library/app:1", good, "example.com/large:1"}
 	if r := importDir(t, s, dir, o); r.Failed() {
-		t.Errorf("import after kill %d:\n%s", n, outline(r))
+		t.Errorf("import after kill %d:\n%s%s", n, outline(r), reasons(r))
 	}
 	wantNames(t, s, "k8s.io", want...)
 	verified, err := preseed.Verify(t.Context(), s, []preseed.Source{{Path: dir}}, o)
@@ -64,6 +66,17 @@ func finishKilled(t *testing.T, s *preseed.Store, dir string, n int) {
 		t.Errorf("verification after kill %d: %v\n%s", n, err, outline(verified))
 	}
 	wantClean(t, s, "k8s.io")
+}
+
+// reasons lists why bundles failed.
+func reasons(r *preseed.Report) string {
+	var out strings.Builder
+	for _, b := range r.Bundles {
+		if b.Error != nil {
+			fmt.Fprintf(&out, "%s: %s\n", b.Path, b.Reason)
+		}
+	}
+	return out.String()
 }
 
 func openToUnpack(t *testing.T, root string) *preseed.Store {
@@ -98,7 +111,7 @@ func TestImportStopsThoughContainerdHangs(t *testing.T) {
 	}
 	d.Signal(t, syscall.SIGCONT)
 	if r := importDir(t, s, dir, preseed.Options{}); r.Failed() {
-		t.Errorf("import after containerd went on:\n%s", outline(r))
+		t.Errorf("import after containerd went on:\n%s%s", outline(r), reasons(r))
 	}
 	wantComplete(t, s, "k8s.io", "example.com/large:1")
 }

@@ -164,7 +164,7 @@ func open(ctx context.Context, root string, db *bolt.DB, o Options) (*Store, err
 	if err != nil {
 		return nil, fmt.Errorf("open content store: %w", err)
 	}
-	engine, err := openEngine(root, o)
+	engine, err := openEngine(ctx, root, o)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type engine struct {
 
 // openEngine opens the snapshotter of a name below root as containerd's plugin for it does by
 // default. One that is only looked at and is not there is an empty one.
-func openEngine(root string, o Options) (*engine, error) {
+func openEngine(ctx context.Context, root string, o Options) (*engine, error) {
 	if o.Snapshotter == "" {
 		return &engine{}, nil
 	}
@@ -44,6 +44,11 @@ func openEngine(root string, o Options) (*engine, error) {
 		}
 		e.remove = dir
 	}
+	if !o.ReadOnly {
+		if err := removeStrays(ctx, dir); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.open(dir); err != nil {
 		return nil, errors.Join(err, e.removeTemporary())
 	}
@@ -53,7 +58,7 @@ func openEngine(root string, o Options) (*engine, error) {
 func (e *engine) open(dir string) (err error) {
 	switch e.name {
 	case "overlayfs":
-		e.Snapshotter, err = overlay.NewSnapshotter(dir, overlay.AsynchronousRemove)
+		e.Snapshotter, err = overlay.NewSnapshotter(dir)
 	case "native":
 		e.Snapshotter, err = native.NewSnapshotter(dir)
 	case "erofs":
