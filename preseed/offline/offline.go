@@ -14,11 +14,9 @@ import (
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/metadata"
-	"github.com/containerd/containerd/v2/plugins/content/local"
 	"github.com/containerd/log"
 	bolt "go.etcd.io/bbolt"
 	boltErrors "go.etcd.io/bbolt/errors"
-	"golang.org/x/sys/unix"
 
 	"seedbed/preseed"
 )
@@ -92,13 +90,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store is an image store that this process has for itself until Close.
+// Store is an image store that this process has for itself until Close, which alone makes durable
+// what was changed. Without it, or when the power fails before its end, the store is as it was.
 type Store struct {
-	bolt   *bolt.DB
-	db     *metadata.DB
-	engine *engine
-	blobs  content.Store // the files, whatever namespaces see of them
-	remove string        // directory that is removed by Close: the store in the place of one that is absent
+	bolt    *bolt.DB
+	db      *metadata.DB
+	engine  *engine
+	blobs   *blobs
+	changes *transaction // nil for a read-only store
+	remove  string       // directory that is removed by Close: the store in the place of one that is absent
 }
 
 // Open opens the store below root, containerd's root directory, and makes what is not there yet
@@ -160,7 +160,7 @@ func open(ctx context.Context, root string, db *bolt.DB, o Options) (*Store, err
 	if err := log.SetLevel("fatal"); err != nil {
 		return nil, err
 	}
-	blobs, err := local.NewStore(filepath.Join(root, contentDir))
+	files, err := openBlobs(filepath.Join(root, contentDir), o.ReadOnly)
 	if err != nil {
 		return nil, fmt.Errorf("open content store: %w", err)
 	}
@@ -168,16 +168,32 @@ func open(ctx context.Context, root string, db *bolt.DB, o Options) (*Store, err
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{bolt: db, db: metadata.NewDB(db, blobs, engine.all()), blobs: blobs, engine: engine}
-	if !o.ReadOnly {
-		if err := s.prepare(ctx); err != nil {
-			return nil, errors.Join(err, engine.Close())
-		}
+	s := &Store{bolt: db, blobs: files, engine: engine}
+	if o.ReadOnly {
+		s.db = metadata.NewDB(db, files, engine.all())
+		return s, nil
+	}
+	if err := s.begin(ctx); err != nil {
+		return nil, errors.Join(err, engine.Close())
 	}
 	return s, nil
 }
 
-// prepare makes the store fit for writing.
+// begin begins the transaction of all that is going to be written, and makes the store fit for it.
+func (s *Store) begin(ctx context.Context) error {
+	tx, err := s.bolt.Begin(true)
+	if err != nil {
+		return fmt.Errorf("open containerd's database: %w", err)
+	}
+	s.changes = &transaction{tx: tx}
+	s.db = metadata.NewDB(s.changes, s.blobs, s.engine.all())
+	if err := s.prepare(ctx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return nil
+}
+
+// prepare brings the database's form up to date and removes what killed imports left.
 func (s *Store) prepare(ctx context.Context) error {
 	if err := s.db.Init(ctx); err != nil {
 		return fmt.Errorf("open containerd's database: %w", err)
@@ -243,35 +259,37 @@ func (s *Store) Preseed() *preseed.Store {
 func (s *Store) Content() content.Store { return s.db.ContentStore() }
 
 func (s *Store) namespaces(ctx context.Context) (names []string, err error) {
-	err = s.bolt.View(func(tx *bolt.Tx) error {
+	err = s.db.View(func(tx *bolt.Tx) error {
 		names, err = metadata.NewNamespaceStore(tx).List(ctx)
 		return err
 	})
 	return names, err
 }
 
-// sync makes the directories durable that were made; what is in them was synced when it was written.
-func (s *Store) sync() error {
-	if s.bolt.IsReadOnly() {
-		return nil
-	}
-	dir, err := os.Open(filepath.Dir(s.bolt.Path()))
-	if err != nil {
-		return fmt.Errorf("sync the store: %w", err)
-	}
-	defer dir.Close()
-	if err := unix.Syncfs(int(dir.Fd())); err != nil {
-		return fmt.Errorf("sync the store: %w", os.NewSyscallError("syncfs", err))
-	}
-	return nil
-}
-
-// Close makes everything durable and ends the use of the store. What was left without a name is
-// collected by containerd when it starts: it knows its snapshots, which belong to the same graph.
+// Close makes everything durable and ends the use of the store: first the blobs, by one sync of the
+// file system, then their names, then in one transaction all that the database says of them. What
+// was left without a name is collected by containerd when it starts: it knows its snapshots, which
+// belong to the same graph.
 func (s *Store) Close() error {
-	err := errors.Join(s.sync(), s.db.Close(), s.engine.Close())
+	err := errors.Join(s.settle(), s.bolt.Close(), s.engine.Close())
 	if s.remove != "" {
 		err = errors.Join(err, os.RemoveAll(s.remove))
 	}
 	return err
+}
+
+func (s *Store) settle() error {
+	switch {
+	case s.changes == nil:
+		return nil
+	case !s.changes.changed:
+		return errors.Join(s.blobs.close(), s.changes.end())
+	}
+	if err := s.blobs.settle(); err != nil {
+		return errors.Join(fmt.Errorf("sync the store: %w", err), s.changes.tx.Rollback())
+	}
+	if err := s.changes.end(); err != nil {
+		return fmt.Errorf("commit to containerd's database: %w", err)
+	}
+	return nil
 }
