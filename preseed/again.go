@@ -15,7 +15,7 @@ func importAgain(ctx context.Context, first *run, sources []Source, o Options) (
 		return first.report, err
 	}
 	sources = slices.DeleteFunc(slices.Clone(sources), func(s Source) bool { return s.Reader != nil }) // read already
-	second, err := importOnce(ctx, s, sources, o, first.leases)
+	second, err := importOnce(ctx, s, sources, o, first.left)
 	if second == nil {
 		return first.report, err
 	}

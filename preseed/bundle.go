@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -20,6 +21,10 @@ type bundle struct {
 	err     *Error        // what is wrong with the whole bundle
 	took    time.Duration // spent on it, by all workers
 	settled bool          // its outcome is final
+	ledger  digest.Digest // of the blob that says what the archive holds; "" when there is none
+
+	againMu sync.Mutex
+	again   *archive.Archive // see readAgain
 }
 
 // image is one name of a bundle.
@@ -52,10 +57,10 @@ func (b *bundle) fail(err error) {
 }
 
 // open reads the bundle's index and judges every image. What is wrong is left in b and its images.
-func (b *bundle) open(ctx context.Context, o Options, whole bool) {
+func (b *bundle) open(ctx context.Context, o Options, how archive.Options, whole bool) {
 	begin := time.Now()
 	defer func() { b.took += time.Since(begin) }()
-	a, err := b.openArchive(ctx, o)
+	a, err := b.openArchive(ctx, how)
 	if err != nil {
 		b.fail(err)
 		return
@@ -66,11 +71,36 @@ func (b *bundle) open(ctx context.Context, o Options, whole bool) {
 	b.nameImages(o)
 }
 
-func (b *bundle) openArchive(ctx context.Context, o Options) (*archive.Archive, error) {
+func (b *bundle) openArchive(ctx context.Context, how archive.Options) (*archive.Archive, error) {
 	if b.reader != nil {
-		return archive.OpenStream(ctx, b.reader, o.SpoolDir)
+		return how.OpenStream(ctx, b.reader)
 	}
-	return archive.Open(ctx, b.path)
+	return how.Open(ctx, b.path)
+}
+
+// readAgain returns a blob that can be read where the archive's own cannot: the store had it when
+// the archive was read, and has lost it. The archive is read again, and spooled.
+func (b *bundle) readAgain(ctx context.Context, d digest.Digest) (*archive.Blob, error) {
+	b.againMu.Lock()
+	defer b.againMu.Unlock()
+	if b.reader != nil {
+		return nil, &Error{
+			Code: archive.CodeMissingBlob, Expected: d.String(), Found: "lost by the store, after the stream that it came in was read",
+			Advice: "import it again",
+		}
+	}
+	if b.again == nil {
+		a, err := archive.Open(ctx, b.path)
+		if err != nil {
+			return nil, err
+		}
+		b.again = a
+	}
+	blob, ok := b.again.Blob(d)
+	if !ok {
+		return nil, missing(b.again, d)
+	}
+	return blob, nil
 }
 
 // judge makes an image of each name, and a verdict of each target.
@@ -170,6 +200,11 @@ func (b *bundle) close() {
 	b.report.Bytes.Read = b.archive.BytesRead()
 	b.archive.Close()
 	b.archive = nil
+	if b.again != nil {
+		b.report.Bytes.Read += b.again.BytesRead()
+		b.again.Close()
+		b.again = nil
+	}
 }
 
 // settle turns what happened to the images into the bundle's outcome.
@@ -195,7 +230,7 @@ func (b *bundle) settle() {
 		return
 	}
 	b.report.Status = worst(b.report.Images)
-	b.report.Bytes.Reused = b.needed() - b.report.Bytes.Written
+	b.report.Bytes.Reused = max(0, b.needed()-b.report.Bytes.Written) // a stream's unneeded blobs are written too
 	if b.report.Status == StatusSkipped {
 		b.report.Reason = "holds no image: " + b.report.Images[0].Reason
 	}

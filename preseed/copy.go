@@ -51,10 +51,17 @@ type job struct {
 	stuck      error                        // why a damaged blob of the store is still there
 }
 
+// writer returns a copier without jobs.
+func (r *run) writer() *copier {
+	c := &copier{store: r.store, byDigest: map[digest.Digest]*job{}, leases: r.leases, limit: r.o.Jobs, progress: &r.progress}
+	c.buffers.New = func() any { b := make([]byte, messageSize); return &b }
+	return c
+}
+
 // newCopier collects the jobs of all images that have to be completed.
 func (r *run) newCopier(d *decision, l *leaser) *copier {
-	c := &copier{store: r.store, byDigest: map[digest.Digest]*job{}, have: d.have, leases: l, limit: r.o.Jobs, links: r.o.Link, progress: &r.progress}
-	c.buffers.New = func() any { b := make([]byte, messageSize); return &b }
+	c := r.writer()
+	c.have, c.leases, c.links = d.have, l, r.o.Link
 	for _, i := range d.work {
 		if !i.wanted() {
 			continue
@@ -173,7 +180,8 @@ func (c *copier) write(ctx context.Context, j *job, source *bundle) (int64, erro
 	if err := c.link(ctx, j, blob); err != nil {
 		return 0, err
 	}
-	w, there, err := c.open(ctx, j.desc)
+	ref := ingestRef(j.desc.Digest)
+	w, there, err := c.open(ctx, ref, j.desc)
 	if errdefs.IsAlreadyExists(err) {
 		return 0, c.label(ctx, j)
 	}
@@ -188,11 +196,16 @@ func (c *copier) write(ctx context.Context, j *job, source *bundle) (int64, erro
 		case errdefs.IsAlreadyExists(err):
 			return 0, c.label(ctx, j)
 		}
-		if err := c.abort(ctx, w, j); err != nil {
+		if err := c.abort(ctx, w, ref); err != nil {
 			return 0, err
 		}
-		if w, _, err = c.open(ctx, j.desc); err != nil {
+		if w, _, err = c.open(ctx, ref, j.desc); err != nil {
 			return 0, err
+		}
+	}
+	if blob.Kept {
+		if blob, err = source.readAgain(ctx, j.desc.Digest); err != nil {
+			return 0, errors.Join(err, c.abort(ctx, w, ref))
 		}
 	}
 	return c.fill(ctx, w, j, blob)
@@ -200,7 +213,7 @@ func (c *copier) write(ctx context.Context, j *job, source *bundle) (int64, erro
 
 // fill writes a blob from its begin and commits it.
 func (c *copier) fill(ctx context.Context, w content.Writer, j *job, blob *archive.Blob) (int64, error) {
-	sent, err := c.send(ctx, w, blob)
+	sent, err := c.send(ctx, w, blob.Reader(), blob.Size, func(err error) error { return readError(blob, err) })
 	if err == nil {
 		err = w.Commit(ctx, j.desc.Size, j.desc.Digest, content.WithLabels(j.labels))
 		if errdefs.IsAlreadyExists(err) {
@@ -209,7 +222,7 @@ func (c *copier) fill(ctx context.Context, w content.Writer, j *job, blob *archi
 		err = c.commitError(blob, j.desc, err)
 	}
 	if err != nil {
-		return sent, errors.Join(err, c.abort(ctx, w, j))
+		return sent, errors.Join(err, c.abort(ctx, w, ingestRef(j.desc.Digest)))
 	}
 	return sent, nil
 }
@@ -217,9 +230,9 @@ func (c *copier) fill(ctx context.Context, w content.Writer, j *job, blob *archi
 // open returns a writer at the begin of the blob, or says that all of it is there already: another
 // namespace has it. What an import left that was killed is thrown away: nobody knows what it holds.
 // Source: containerd, core/metadata/content.go, Writer.
-func (c *copier) open(ctx context.Context, desc ocispec.Descriptor) (w content.Writer, there bool, err error) {
+func (c *copier) open(ctx context.Context, ref string, desc ocispec.Descriptor) (w content.Writer, there bool, err error) {
 	for try := 0; ; try++ {
-		w, err := c.openUnlocked(ctx, desc)
+		w, err := c.openUnlocked(ctx, ref, desc)
 		if err != nil {
 			return nil, false, err
 		}
@@ -234,7 +247,7 @@ func (c *copier) open(ctx context.Context, desc ocispec.Descriptor) (w content.W
 		if err != nil {
 			return nil, false, err
 		}
-		if err := c.store.Content.Abort(ctx, ingestRef(desc.Digest)); err != nil && !errdefs.IsNotFound(err) {
+		if err := discard(ctx, c.store.Content, ref); err != nil {
 			return nil, false, err
 		}
 	}
@@ -242,9 +255,9 @@ func (c *copier) open(ctx context.Context, desc ocispec.Descriptor) (w content.W
 
 // openUnlocked waits while another import writes the same blob. content.OpenWriter would wait for a
 // daemon that is gone as well.
-func (c *copier) openUnlocked(ctx context.Context, desc ocispec.Descriptor) (content.Writer, error) {
+func (c *copier) openUnlocked(ctx context.Context, ref string, desc ocispec.Descriptor) (content.Writer, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		w, err := c.store.Content.Writer(ctx, content.WithRef(ingestRef(desc.Digest)), content.WithDescriptor(desc))
+		w, err := c.store.Content.Writer(ctx, content.WithRef(ref), content.WithDescriptor(desc))
 		if !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "locked") {
 			return w, err
 		}
@@ -259,18 +272,19 @@ func (c *copier) openUnlocked(ctx context.Context, desc ocispec.Descriptor) (con
 // ingestRef names an ingest by its digest alone, so that two imports at a time meet in one.
 func ingestRef(d digest.Digest) string { return "seedbed-" + d.String() }
 
-// send writes a blob in full messages.
-func (c *copier) send(ctx context.Context, w content.Writer, blob *archive.Blob) (int64, error) {
+// send writes size bytes of r in full messages. What goes wrong with reading them is given to
+// explain.
+func (c *copier) send(ctx context.Context, w content.Writer, r io.Reader, size int64, explain func(error) error) (int64, error) {
 	buffer := c.buffers.Get().(*[]byte)
 	defer c.buffers.Put(buffer)
-	reader, sent := blob.Reader(), int64(0)
-	for sent < blob.Size {
+	sent := int64(0)
+	for sent < size {
 		if err := ctx.Err(); err != nil {
 			return sent, err
 		}
-		n, err := io.ReadFull(reader, (*buffer)[:min(messageSize, blob.Size-sent)])
+		n, err := io.ReadFull(r, (*buffer)[:min(messageSize, size-sent)])
 		if err != nil {
-			return sent, readError(blob, err)
+			return sent, explain(err)
 		}
 		if _, err := w.Write((*buffer)[:n]); err != nil {
 			return sent, writeError(err)
@@ -306,15 +320,15 @@ func (c *copier) commitError(blob *archive.Blob, desc ocispec.Descriptor, err er
 
 // abort throws away what was written of a blob, also after ctx has ended. A daemon that does not
 // answer is not waited for longer than cleanupTime: the next import removes what this one leaves.
-func (c *copier) abort(ctx context.Context, w content.Writer, j *job) error {
+func (c *copier) abort(ctx context.Context, w content.Writer, ref string) error {
 	w.Close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	err := c.store.Content.Abort(ctx, ingestRef(j.desc.Digest))
-	if err != nil && ctx.Err() == nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
-		return fmt.Errorf("remove ingest: %w", err)
+	err := discard(ctx, c.store.Content, ref)
+	if ctx.Err() != nil || errdefs.IsUnavailable(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // isDamage reports whether another bundle's copy of the blob may still be good.

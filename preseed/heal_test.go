@@ -11,17 +11,36 @@ import (
 	"seedbed/e2e/bundle"
 	"seedbed/e2e/containerd"
 	"seedbed/preseed"
+	"seedbed/preseed/offline"
 )
 
+// reopened returns the store, closed and opened again where that makes a difference: what is
+// written offline gets its place on the disk when the store is closed.
+type reopened func() *preseed.Store
+
 // onEachRoot runs a test on both kinds of stores and tells it the root directory.
-func onEachRoot(t *testing.T, test func(t *testing.T, s *preseed.Store, root string)) {
+func onEachRoot(t *testing.T, test func(t *testing.T, s reopened, root string)) {
 	t.Run("offline", func(t *testing.T) {
 		root := t.TempDir()
-		test(t, openOffline(t, root), root)
+		var s *offline.Store
+		closeStore := func() {
+			if s != nil {
+				must(t, s.Close())
+			}
+		}
+		t.Cleanup(closeStore)
+		test(t, func() *preseed.Store {
+			closeStore()
+			var err error
+			s, err = offline.Open(t.Context(), root, offline.Options{})
+			must(t, err)
+			return s.Preseed()
+		}, root)
 	})
 	t.Run("online", func(t *testing.T) {
 		d := containerd.Start(t)
-		test(t, preseed.NewStore(d.Client(t)), d.Root)
+		s := preseed.NewStore(d.Client(t))
+		test(t, func() *preseed.Store { return s }, d.Root)
 	})
 }
 
@@ -62,22 +81,23 @@ func TestHeal(t *testing.T) {
 		{"manifest-absent", built.Target.Digest, remove, true},
 		{"manifest-altered", built.Target.Digest, alter, false},
 	}
-	onEachRoot(t, func(t *testing.T, s *preseed.Store, root string) {
+	onEachRoot(t, func(t *testing.T, s reopened, root string) {
 		dir := place(t, "one", files{"a.tar": oci(i)})
 		sources := []preseed.Source{{Path: dir}}
-		importDir(t, s, dir, preseed.Options{})
-		importDir(t, s, place(t, "two", files{"a.tar": oci(i)}), preseed.Options{})
+		importDir(t, s(), dir, preseed.Options{})
+		importDir(t, s(), place(t, "two", files{"a.tar": oci(i)}), preseed.Options{})
 		for _, c := range damages {
 			t.Run(c.name, func(t *testing.T) {
-				label(t, s, "two", c.digest)
+				label(t, s(), "two", c.digest)
+				s()
 				c.damage(t, blobFile(root, c.digest))
-				verified, err := preseed.Verify(t.Context(), s, sources, preseed.Options{})
+				verified, err := preseed.Verify(t.Context(), s(), sources, preseed.Options{})
 				must(t, err)
 				wantOutline(t, verified, "a.tar incomplete\n  example.com/large:1 incomplete\n")
-				repaired := importDir(t, s, dir, preseed.Options{})
+				repaired := importDir(t, s(), dir, preseed.Options{})
 				if !c.seen {
 					wantOutline(t, repaired, "a.tar unchanged\n  example.com/large:1 unchanged\n")
-					repaired, err = preseed.Verify(t.Context(), s, sources, preseed.Options{Repair: true})
+					repaired, err = preseed.Verify(t.Context(), s(), sources, preseed.Options{Repair: true})
 					must(t, err)
 				}
 				wantOutline(t, repaired, "a.tar imported\n  example.com/large:1 imported\n")
@@ -88,16 +108,16 @@ func TestHeal(t *testing.T) {
 }
 
 // wantHealed wants the image whole in both namespaces, and the other's labels as they were.
-func wantHealed(t *testing.T, s *preseed.Store, sources []preseed.Source, d digest.Digest) {
+func wantHealed(t *testing.T, s reopened, sources []preseed.Source, d digest.Digest) {
 	t.Helper()
-	r, err := preseed.Verify(t.Context(), s, sources, preseed.Options{})
+	r, err := preseed.Verify(t.Context(), s(), sources, preseed.Options{})
 	must(t, err)
 	wantOutline(t, r, "a.tar ok\n  example.com/large:1 ok\n")
 	for _, namespace := range []string{"one", "two"} {
-		wantComplete(t, s, namespace, "example.com/large:1")
-		wantClean(t, s, namespace)
+		wantComplete(t, s(), namespace, "example.com/large:1")
+		wantClean(t, s(), namespace)
 	}
-	info, err := s.Content.Info(in(t, "two"), d)
+	info, err := s().Content.Info(in(t, "two"), d)
 	must(t, err)
 	if info.Labels["example.com/of"] != "another" {
 		t.Errorf("labels in the other namespace: %v", info.Labels)
@@ -114,17 +134,18 @@ func label(t *testing.T, s *preseed.Store, namespace string, d digest.Digest) {
 func TestHealFromDamagedBundle(t *testing.T) {
 	i := bundle.Good(good)
 	layer := i.Build().Layers[0].Digest
-	onEachRoot(t, func(t *testing.T, s *preseed.Store, root string) {
+	onEachRoot(t, func(t *testing.T, s reopened, root string) {
 		dir := place(t, "k8s.io", files{"good.tar": oci(i)})
-		importDir(t, s, dir, preseed.Options{})
+		importDir(t, s(), dir, preseed.Options{})
+		s()
 		must(t, os.Remove(blobFile(root, layer)))
 		add(t, dir, "k8s.io", files{"good.tar": bundle.OCI(i).FlipByte(bundle.Member(layer)).Bytes()})
 		for range 2 {
-			wantOutline(t, importDir(t, s, dir, preseed.Options{}), "good.tar failed digest_mismatch\n  example.com/good:v1 failed\n")
+			wantOutline(t, importDir(t, s(), dir, preseed.Options{}), "good.tar failed digest_mismatch\n  example.com/good:v1 failed\n")
 		}
 		add(t, dir, "k8s.io", files{"good.tar": oci(i)})
-		wantOutline(t, importDir(t, s, dir, preseed.Options{}), "good.tar imported\n  example.com/good:v1 imported\n")
-		wantComplete(t, s, "k8s.io", good)
-		wantClean(t, s, "k8s.io")
+		wantOutline(t, importDir(t, s(), dir, preseed.Options{}), "good.tar imported\n  example.com/good:v1 imported\n")
+		wantComplete(t, s(), "k8s.io", good)
+		wantClean(t, s(), "k8s.io")
 	})
 }

@@ -43,12 +43,16 @@ func importOnce(ctx context.Context, s *Store, sources []Source, o Options, left
 	if err != nil {
 		return nil, err
 	}
-	r.store, r.leases = s, left
+	r.store, r.left = s, left
 	if err := r.checkLink(); err != nil {
 		return nil, err
 	}
 	if err := r.findSnapshotter(ctx); err != nil {
 		return nil, err
+	}
+	if !r.o.DryRun {
+		release := r.hold(ctx)
+		defer release()
 	}
 	r.index(ctx, false)
 	r.linkable()
@@ -200,12 +204,11 @@ func (r *run) pretend(d *decision) {
 // apply copies what is missing and names what is complete. A lease keeps the blobs meanwhile, and
 // is made only when there is something to keep. What a killed import left is removed in any case.
 func (r *run) apply(ctx context.Context, d *decision) {
-	l := newLeaser(r.store)
-	defer func() { r.leases = l.release(ctx) }()
-	l.adopt(ctx, r.leases)
+	l := r.leases
 	if err := l.clean(ctx, r.namespaces()); err != nil {
 		r.warn("clean up after an import that was killed: " + err.Error())
 	}
+	r.remember(ctx, l)
 	if len(d.work) > 0 {
 		r.complete(ctx, d, l)
 	}

@@ -3,13 +3,16 @@ package preseed
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
@@ -39,6 +42,15 @@ type leaser struct {
 
 func newLeaser(s *Store) *leaser {
 	return &leaser{store: s, held: map[string]leases.Lease{}, stale: leaseMap{}}
+}
+
+// hold lets the run make leases, and has it take over those that an earlier attempt could not end.
+// The returned function ends them.
+func (r *run) hold(ctx context.Context) (release func()) {
+	l := newLeaser(r.store)
+	l.adopt(ctx, r.left)
+	r.leases = l
+	return func() { r.left = l.release(ctx) }
 }
 
 // context returns ctx with the namespace's lease, which is made when it is first asked for.
@@ -71,6 +83,7 @@ func (l *leaser) adopt(ctx context.Context, left leaseMap) {
 // clean removes the ingests that killed imports left. Their leases end with ours, for until then
 // they may keep blobs that this import is about to name.
 func (l *leaser) clean(ctx context.Context, spaces []string) error {
+	var errs []error
 	for _, namespace := range spaces {
 		ctx := namespaces.WithNamespace(ctx, namespace)
 		all, err := l.store.Leases.List(ctx)
@@ -82,12 +95,10 @@ func (l *leaser) clean(ctx context.Context, spaces []string) error {
 				continue
 			}
 			l.stale[namespace] = append(l.stale[namespace], lease)
-			if err := l.abortIngests(ctx, lease); err != nil {
-				return err
-			}
+			errs = append(errs, l.abortIngests(ctx, lease))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (l *leaser) abortIngests(ctx context.Context, lease leases.Lease) error {
@@ -99,11 +110,26 @@ func (l *leaser) abortIngests(ctx context.Context, lease leases.Lease) error {
 		if r.Type != "ingests" {
 			continue
 		}
-		if err := l.store.Content.Abort(ctx, r.ID); err != nil && !errdefs.IsNotFound(err) {
-			return fmt.Errorf("remove ingest %q: %w", r.ID, err)
+		if err := discard(ctx, l.store.Content, r.ID); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// discard removes an ingest, if there is one. A daemon that has not yet noticed that its writer was
+// closed may write to the directory while it is removed: then it is tried again.
+func discard(ctx context.Context, store content.IngestManager, ref string) error {
+	for pause := firstPause; ; pause *= 2 {
+		err := store.Abort(ctx, ref)
+		switch {
+		case err == nil, errdefs.IsNotFound(err):
+			return nil
+		case !strings.Contains(err.Error(), syscall.ENOTEMPTY.Error()) || pause > lastPause:
+			return fmt.Errorf("remove ingest %q: %w", ref, err)
+		}
+		time.Sleep(pause)
+	}
 }
 
 // release ends our leases and the abandoned ones, also after ctx has ended. What cannot be ended

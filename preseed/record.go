@@ -115,12 +115,24 @@ func (r *run) writeRecord(ctx context.Context, i *image) error {
 		names = append(names, digestRef(i))
 	}
 	for _, name := range names {
-		img := images.Image{Name: name, Target: recordTarget(i.verdict.target), Labels: i.record.labels}
+		img := images.Image{Name: name, Target: recordTarget(i.verdict.target), Labels: i.allLabels()}
 		if err := upsert(ctx, r.store.Images, img); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// allLabels adds the ledger to the labels that a record is to have, or takes away an old one.
+func (i *image) allLabels() map[string]string {
+	labels := maps.Clone(i.record.labels)
+	switch {
+	case i.bundle.ledger != "":
+		labels[LedgerLabel] = i.bundle.ledger.String()
+	case i.record.found != nil && i.record.found.Labels[LedgerLabel] != "":
+		labels[LedgerLabel] = ""
+	}
+	return labels
 }
 
 // recordTarget keeps of a descriptor what containerd keeps in a record.

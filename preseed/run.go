@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
+
+	"seedbed/preseed/archive"
 )
 
 // run is one import, check or verification.
@@ -19,9 +23,13 @@ type run struct {
 	progress progress
 	roots    []string       // absolute paths of the sources
 	sources  map[key]string // see sourceOf
+	left     leaseMap       // leases of ours that could not be ended
+	leases   *leaser        // nil when nothing is to be written
 
-	leases      leaseMap     // of ours that could not be ended
 	snapshotter *Snapshotter // nil when nothing is unpacked
+
+	ledgersOnce sync.Once
+	ledgers     map[key]digest.Digest // see ledgerDigests
 }
 
 // newRun finds the bundles. It fails when a source cannot be read or an option makes no sense.
@@ -74,12 +82,24 @@ func (r *run) index(ctx context.Context, whole bool) {
 				b.fail(err)
 				return nil
 			}
-			b.open(ctx, r.o, whole)
+			r.open(ctx, b, whole)
 			r.progress.event(EventRead, func(e *Event) { e.Bundle, e.Namespace = b.path, b.namespace })
 			return nil
 		})
 	}
 	_ = g.Wait()
+}
+
+// open reads a bundle's index. What can be read only once goes to the store on the way in an import;
+// a verification must not mend what it is about to look at.
+func (r *run) open(ctx context.Context, b *bundle, whole bool) {
+	o := archive.Options{SpoolDir: r.o.SpoolDir, Keep: hash, Ledger: func() []byte { return r.ledger(ctx, b) }}
+	if r.leases != nil && r.report.Mode != ModeVerify {
+		k := r.newKeeper(b)
+		defer k.wait()
+		o.Keep = k.keep
+	}
+	b.open(ctx, r.o, o, whole)
 }
 
 // images returns the images that are to be in the store, in the report's order.

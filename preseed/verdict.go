@@ -300,7 +300,7 @@ func (j *judge) present(desc ocispec.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	if j.hashed[desc.Digest] || b.Size > smallBlob && !j.whole {
+	if j.hashed[desc.Digest] || b.Size > smallBlob && !j.whole && !b.Kept {
 		return nil
 	}
 	if err := verifyBlob(b, desc.Digest); err != nil {

@@ -15,6 +15,10 @@ func Verify(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 	if err := r.findSnapshotter(ctx); err != nil {
 		return nil, err
 	}
+	if o.Repair {
+		release := r.hold(ctx)
+		defer release()
+	}
 	r.index(ctx, false)
 	r.strict()
 	r.settleNames()

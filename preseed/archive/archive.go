@@ -1,13 +1,9 @@
 package archive
 
 import (
-	"bufio"
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,12 +41,20 @@ type Archive struct {
 	Size        int64   // bytes of the file as it lies on disk; of all files for a layout directory; of the stream
 	Images      []Image // in the archive's own order; never empty
 
+	// Restored says that all this is known from the ledger of [Options]. Blobs
+	// that are not documents are as good as kept then.
+	Restored bool
+
 	// Ignored are members that belong to no image, raw, at most 64 of them;
 	// IgnoredCount counts all.
 	Ignored      []string
 	IgnoredCount int
 
 	find    func(digest.Digest) (*Blob, *Error)
+	list    func() []*Blob // those of find, in no order; nil for a layout directory
+	costly  bool           // all of it had to be read to know what it holds
+	file    io.ReaderAt    // nil for a stream and for a layout directory
+	self    identity       // of the file
 	read    atomic.Int64
 	closers []io.Closer
 
@@ -74,140 +78,6 @@ type Image struct {
 	// read: an [*Error] (a layer of a docker archive that is absent, a config
 	// that is no JSON, a digest that is none). Target is not to be used then.
 	Err error
-}
-
-// Open reads the index of the archive at path: a regular file, or a directory
-// that is an OCI image layout. It never blocks on a FIFO, socket or device.
-// Uncompressed files are walked from header to header without reading a blob
-// (but for compressed layers of docker archives whose names do not tell their
-// digests); compressed ones are decompressed once into a temporary file that
-// has no name, in [os.TempDir].
-//
-// What the archive is to blame for comes as an [*Error]; what the system says
-// (no such file, no permission) as its *fs.PathError. See [CodeOf].
-func Open(ctx context.Context, path string) (*Archive, error) {
-	f, w, err := open(path)
-	if err != nil {
-		return nil, err
-	}
-	if w.info.IsDir() {
-		f.Close()
-		return openLayout(ctx, w)
-	}
-	a := &Archive{Compression: None, Size: w.info.Size(), closers: []io.Closer{f}}
-	a.watch(w)
-	if err := a.readFile(ctx, f); err != nil {
-		a.Close()
-		return nil, err
-	}
-	return a, nil
-}
-
-// readFile finds out how the file is compressed and reads its index.
-func (a *Archive) readFile(ctx context.Context, f *os.File) error {
-	data := counted{f, &a.read}
-	head := make([]byte, min(headSize, a.Size))
-	if _, err := io.ReadFull(io.NewSectionReader(data, 0, a.Size), head); err != nil {
-		return fmt.Errorf("read: %w", err)
-	}
-	if err := checkHead(head, a.Size < headSize); err != nil {
-		return err
-	}
-	a.Compression, _ = compressionOf(head)
-	if a.Compression == None {
-		return a.readTar(ctx, data, a.Size)
-	}
-	return a.spool(ctx, io.NewSectionReader(data, 0, a.Size), "")
-}
-
-// OpenStream reads an archive from r to its end, standard input say, into a
-// temporary file in spoolDir ("" is [os.TempDir]) that has no name.
-func OpenStream(ctx context.Context, r io.Reader, spoolDir string) (*Archive, error) {
-	a := &Archive{Compression: None}
-	if err := a.readStream(ctx, r, spoolDir); err != nil {
-		a.Close()
-		return nil, err
-	}
-	a.Size = a.read.Load()
-	return a, nil
-}
-
-func (a *Archive) readStream(ctx context.Context, r io.Reader, spoolDir string) error {
-	data := bufio.NewReaderSize(countedReader{r, &a.read}, copyBuffer)
-	head, err := peek(data)
-	if err != nil {
-		return err
-	}
-	if err := checkHead(head, len(head) < headSize); err != nil {
-		return err
-	}
-	a.Compression, _ = compressionOf(head)
-	return a.spool(ctx, data, spoolDir)
-}
-
-// spool decompresses r into a temporary file and reads the index of that.
-func (a *Archive) spool(ctx context.Context, r io.Reader, dir string) error {
-	plain, err := decompress(cancelable{ctx, r}, a.Compression)
-	if err != nil {
-		return err
-	}
-	defer plain.Close()
-	data := bufio.NewReaderSize(plain, copyBuffer)
-	if err := a.checkInner(data); err != nil {
-		return err
-	}
-	f, size, err := spool(ctx, data, dir)
-	if err != nil {
-		return err
-	}
-	a.closers = append(a.closers, f)
-	return a.readTar(ctx, f, size)
-}
-
-// checkInner refuses what is compressed but is no tar, before it is written out.
-func (a *Archive) checkInner(data *bufio.Reader) error {
-	head, err := peek(data)
-	if err != nil {
-		return err
-	}
-	err = checkHead(head, len(head) < headSize)
-	if c, name := compressionOf(head); err == nil && c != None {
-		return unsupported(fmt.Sprintf("%s within %s", name, a.Compression))
-	}
-	var e *Error
-	if a.Compression != None && errors.As(err, &e) {
-		e.Found = fmt.Sprintf("%s, after %s decompression", e.Found, a.Compression)
-	}
-	return err
-}
-
-// peek returns the first bytes of a stream, fewer only when it is shorter.
-func peek(r *bufio.Reader) ([]byte, error) {
-	head, err := r.Peek(headSize)
-	if err == io.EOF {
-		err = nil
-	}
-	return head, err
-}
-
-// readTar reads the index of an uncompressed tar.
-func (a *Archive) readTar(ctx context.Context, r io.ReaderAt, size int64) error {
-	t, err := index(ctx, r, size, tableBudget)
-	if err != nil {
-		return err
-	}
-	_, layout := t.members[ocispec.ImageLayoutFile]
-	_, oci := t.members[ocispec.ImageIndexFile]
-	_, docker := t.members[manifestFile]
-	switch {
-	case layout && oci:
-		return a.readOCI(ctx, t)
-	case docker:
-		return a.readDocker(ctx, t)
-	case t.unterminated:
-		return t.absent(ocispec.ImageIndexFile)
-	}
-	return t.survey.verdict()
 }
 
 // Close lets go of the file. Blobs cannot be read after it.

@@ -204,9 +204,10 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// TestNoPlaceToDecompress: without a directory for temporary files the hint says what to set.
+// TestNoPlaceToDecompress: without a directory for temporary files the hint says what to set, when
+// there is something that does not stay in memory.
 func TestNoPlaceToDecompress(t *testing.T) {
-	_, err := OpenStream(t.Context(), bytes.NewReader(bundle.Compress(bundle.OCI(bundle.Good("example.com/good:v1")).Bytes(), bundle.Gzip)), "/nonexistent")
+	_, err := OpenStream(t.Context(), bytes.NewReader(bundle.Compress(bundle.OCI(bigImage()).Bytes(), bundle.Gzip)), "/nonexistent")
 	var e *Error
 	if !errors.As(err, &e) || !strings.Contains(e.Hint(), "TMPDIR") || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v", err)

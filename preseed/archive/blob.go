@@ -13,6 +13,14 @@ type Blob struct {
 	Member string        // member of the archive, links resolved; empty for a manifest made from a docker archive
 	Path   string        // the blob's own file in a layout directory; empty elsewhere
 
+	// Kept says that the blob was handed to [Options.Keep], now or when the
+	// ledger was made, and that no more than its begin can be read from here.
+	// Found is the digest of what was handed out.
+	Kept  bool
+	Found digest.Digest
+
+	offset int64 // in the archive's file; 0 when it is not there
+
 	io.ReaderAt // good for several goroutines, until the archive is closed
 }
 

@@ -124,8 +124,8 @@ func TestManyMembers(t *testing.T) {
 	for name, image := range map[string]bundle.Tar{"oci": bundle.OCI(bundle.Good(goodName)), "docker": bundle.Docker(bundle.Good(goodName))} {
 		junk := newJunkTar(t, 200_000, image.Bytes())
 		before := heap()
-		a := &Archive{}
-		if err := a.readTar(context.Background(), junk, junk.size()); err != nil {
+		a := &Archive{Size: junk.size()}
+		if err := (Options{}).readTar(context.Background(), a, junk); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if grown := heap() - before; grown > 24<<20 {

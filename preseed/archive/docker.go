@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -39,6 +41,8 @@ type docker struct {
 	t     *table
 	blobs map[digest.Digest]*Blob
 	used  map[string]bool // members that belong to an image
+
+	hashed bool // a layer had to be read for its digest
 }
 
 // readDocker reads the index of a docker archive and makes the manifests that
@@ -64,7 +68,8 @@ func (a *Archive) readDocker(ctx context.Context, t *table) error {
 		}
 		a.addDocker(image.RepoTags, target, err)
 	}
-	a.find = d.find
+	a.find, a.list = d.find, func() []*Blob { return slices.Collect(maps.Values(d.blobs)) }
+	a.costly = a.costly || d.hashed
 	a.ignore(t, func(name string) bool { return d.used[name] })
 	return nil
 }
@@ -173,6 +178,10 @@ func (d *docker) layer(ctx context.Context, raw string, diffID digest.Digest) (o
 	}
 	id := blobDigest(name)
 	if id == "" {
+		id = data.Found // "" when the layer was not kept
+	}
+	if id == "" {
+		d.hashed = true
 		if id, err = digest.FromReader(cancelable{ctx, data.Reader()}); err != nil {
 			return ocispec.Descriptor{}, fmt.Errorf("read %s: %w", quote(name), err)
 		}

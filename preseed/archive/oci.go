@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	_ "crypto/sha512" // digests of that algorithm are valid ones
 	"encoding/json"
@@ -29,7 +30,7 @@ func (a *Archive) readOCI(ctx context.Context, t *table) error {
 	if err := a.readLayout(t.document); err != nil {
 		return err
 	}
-	a.find = t.blob
+	a.find, a.list = t.blob, t.blobs
 	a.ignore(t, func(name string) bool {
 		return isBlobName(name) || name == ocispec.ImageLayoutFile || name == ocispec.ImageIndexFile || name == manifestFile || name == "repositories"
 	})
@@ -160,7 +161,28 @@ func (t *table) blob(d digest.Digest) (*Blob, *Error) {
 }
 
 func (t *table) at(d digest.Digest, name string, m member) *Blob {
-	return &Blob{Digest: d, Size: m.size, Member: name, ReaderAt: io.NewSectionReader(t.r, m.offset, m.size)}
+	b := &Blob{Digest: d, Size: m.size, Member: name}
+	switch {
+	case m.piece == nil:
+		b.ReaderAt, b.offset = io.NewSectionReader(t.r, m.offset, m.size), m.offset
+	default:
+		b.ReaderAt = bytes.NewReader(m.piece.data)
+		b.Kept, b.Found = m.piece.finish != nil, m.piece.found
+	}
+	return b
+}
+
+// blobs lists the blobs of an OCI archive.
+func (t *table) blobs() []*Blob {
+	var all []*Blob
+	for name := range t.members {
+		if d := blobDigest(name); d != "" {
+			if b, err := t.blob(d); err == nil {
+				all = append(all, b)
+			}
+		}
+	}
+	return all
 }
 
 // ignore lists the members that do not belong.

@@ -133,18 +133,27 @@ func (c cancelable) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// spool copies r into a temporary file in dir that has no name any more, so
-// that nothing stays behind however the process ends.
-func spool(ctx context.Context, r io.Reader, dir string) (*os.File, int64, error) {
+// spoolFile makes a temporary file in dir that has no name any more, so that
+// nothing stays behind however the process ends.
+func spoolFile(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "seedbed-archive-*")
 	if err != nil {
-		return nil, 0, &Error{
+		return nil, &Error{
 			Code: CodeOf(err), Found: "no place for the decompressed archive", Err: err,
 			Advice: "set TMPDIR to a directory that is there and can be written",
 		}
 	}
 	if err := os.Remove(f.Name()); err != nil {
 		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// spool copies r into a temporary file in dir.
+func spool(ctx context.Context, r io.Reader, dir string) (*os.File, int64, error) {
+	f, err := spoolFile(dir)
+	if err != nil {
 		return nil, 0, err
 	}
 	// The struct hides os.File's ReadFrom, which would not use the buffer.

@@ -29,6 +29,7 @@ type member struct {
 	offset, size int64
 	link         string // target as written
 	typeflag     byte   // tar.TypeReg, tar.TypeSymlink, tar.TypeLink or tar.TypeGNUSparse
+	piece        *piece // where the data of a stream's member is, unless it is spooled
 }
 
 func (m member) isLink() bool { return m.typeflag == tar.TypeSymlink || m.typeflag == tar.TypeLink }
@@ -51,9 +52,7 @@ type table struct {
 
 // index walks the tar in r once.
 func index(ctx context.Context, r io.ReaderAt, size int64, budget int) (*table, error) {
-	t := &table{r: r, size: size, members: map[string]member{}, budget: budget, wanted: map[string]bool{
-		ocispec.ImageLayoutFile: true, ocispec.ImageIndexFile: true, manifestFile: true,
-	}}
+	t := newTable(r, size, budget)
 	var err error
 	t.unterminated, err = walk(ctx, r, size, func(h *tar.Header, offset int64) {
 		t.survey.add(h.Name)
@@ -62,6 +61,12 @@ func index(ctx context.Context, r io.ReaderAt, size int64, budget int) (*table, 
 		}
 	})
 	return t, err
+}
+
+func newTable(r io.ReaderAt, size int64, budget int) *table {
+	return &table{r: r, size: size, members: map[string]member{}, budget: budget, wanted: map[string]bool{
+		ocispec.ImageLayoutFile: true, ocispec.ImageIndexFile: true, manifestFile: true,
+	}}
 }
 
 // add puts a member into the table. It is false when there is no room.
@@ -86,6 +91,14 @@ func (t *table) add(h *tar.Header, offset int64) bool {
 	m.link = strings.Clone(m.link)
 	t.members[strings.Clone(name)] = m
 	return true
+}
+
+// docker says whether the tar is a docker archive and no OCI archive as well.
+func (t *table) docker() bool {
+	_, layout := t.members[ocispec.ImageLayoutFile]
+	_, oci := t.members[ocispec.ImageIndexFile]
+	_, docker := t.members[manifestFile]
+	return docker && !(layout && oci)
 }
 
 // memberType sorts the kinds of members into those that matter; all that do
@@ -232,7 +245,10 @@ func (t *table) document(name string) ([]byte, error) {
 	if missing != nil {
 		return nil, missing
 	}
-	return readDocument(io.NewSectionReader(t.r, m.offset, m.size), name, m.size)
+	if m.piece != nil && m.piece.finish != nil {
+		return nil, notJSON(name, m.piece.data, nil)
+	}
+	return readDocument(t.at("", name, m).Reader(), name, m.size)
 }
 
 func readDocument(r io.Reader, name string, size int64) ([]byte, error) {

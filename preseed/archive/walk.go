@@ -41,10 +41,7 @@ func walk(ctx context.Context, r io.ReaderAt, size int64, visit visitor) (unterm
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return true, cutOff(last.name, last.offset, last.size, size)
 		case errors.Is(err, tar.ErrHeader):
-			return false, &Error{
-				Code: CodeNotAnImage, Member: last.name, Found: fmt.Sprintf("no tar header follows this member, near byte %d", last.offset+padded(last.size)),
-				Expected: "a tar archive", Advice: "the archive is damaged: fetch or write it again", Err: err,
-			}
+			return false, noHeader(last.name, last.offset+padded(last.size), err)
 		case err != nil:
 			return false, err
 		}
@@ -57,6 +54,13 @@ func walk(ctx context.Context, r io.ReaderAt, size int64, visit visitor) (unterm
 }
 
 func padded(n int64) int64 { return (n + tarBlock - 1) / tarBlock * tarBlock }
+
+func noHeader(member string, offset int64, err error) *Error {
+	return &Error{
+		Code: CodeNotAnImage, Member: member, Found: fmt.Sprintf("no tar header follows this member, near byte %d", offset),
+		Expected: "a tar archive", Advice: "the archive is damaged: fetch or write it again", Err: err,
+	}
+}
 
 func cutOff(member string, offset, length, size int64) *Error {
 	e := &Error{
