@@ -152,6 +152,9 @@ func (c *copier) ensure(ctx context.Context, j *job, namespace string) error {
 		written, err := c.write(ctx, j, source)
 		c.account(source, written, time.Since(begin))
 		if err == nil {
+			if written > 0 {
+				j.compareCopies(source)
+			}
 			return c.restore(ctx, j, namespace)
 		}
 		if !isDamage(err) {
@@ -160,6 +163,24 @@ func (c *copier) ensure(ctx context.Context, j *job, namespace string) error {
 		j.damaged[source] = err
 	}
 	return j.damaged[j.sources[0]]
+}
+
+// compareCopies looks for damage in the copies that were not written, because the one of written
+// was good. Large ones are left out: layers that many bundles share are most of what they hold.
+func (j *job) compareCopies(written *bundle) {
+	if j.desc.Size > comparedBlob {
+		return
+	}
+	for _, source := range j.sources {
+		if source == written || j.damaged[source] != nil {
+			continue
+		}
+		if blob, ok := source.archive.Blob(j.desc.Digest); ok && !blob.Kept {
+			if err := verifyBlob(blob, j.desc.Digest); err != nil && isDamage(err) {
+				j.damaged[source] = err
+			}
+		}
+	}
 }
 
 // account adds to the bundle that a blob was read from.

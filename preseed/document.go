@@ -21,6 +21,7 @@ const (
 	maxManifests = 10_000   // manifests of one image
 	maxDepth     = 16       // indexes within indexes
 	smallBlob    = 64 << 10 // bytes up to which a blob is hashed wherever it is met
+	comparedBlob = 8 << 20  // bytes up to which a blob that is written is hashed in the other bundles as well
 )
 
 // manifestDocument is an index or a manifest: whichever of the two the fields say.

@@ -19,8 +19,8 @@ import (
 // the end of ctx, which comes with the report of what was done until then.
 //
 // A bundle whose images, blobs and pins are all in the store is unchanged: its layers are not read.
-// Blobs that several bundles hold are read from one of them, so a damaged copy of a layer that is
-// good elsewhere does no harm and may go unseen; [Check] looks at each.
+// A missing blob that several bundles hold is written from one of them. The other copies are hashed
+// up to 8 MiB; a larger one that is damaged does no harm and goes unseen. [Check] looks at each.
 func Import(ctx context.Context, s *Store, sources []Source, o Options) (*Report, error) {
 	r, err := importOnce(ctx, s, sources, o, nil)
 	if r == nil {

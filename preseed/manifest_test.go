@@ -71,19 +71,18 @@ func TestUnpinLeavesOtherSources(t *testing.T) {
 }
 
 // TestDamagedCopyFailsItsBundle: a layer that another bundle brings whole does not make good the
-// bundle whose copy was read and found damaged.
+// bundle whose copy is damaged, whichever of the two comes first.
 func TestDamagedCopyFailsItsBundle(t *testing.T) {
-	s := openOffline(t, t.TempDir())
 	whole, damaged := large(), large()
 	damaged.Name = "example.com/damaged:1"
-	r := importDir(t, s, place(t, "k8s.io", files{
-		"a.tar": bundle.OCI(damaged).FlipByte(layerOf(damaged)).Bytes(), "b.tar": oci(whole),
-	}), preseed.Options{})
-	wantOutline(t, r, `
-		a.tar failed digest_mismatch
-		  example.com/damaged:1 failed
-		b.tar imported
-		  example.com/large:1 imported
-	`)
-	wantNames(t, s, "k8s.io", whole.Name)
+	bad := bundle.OCI(damaged).FlipByte(layerOf(damaged)).Bytes()
+	const failed, imported = " failed digest_mismatch\n  example.com/damaged:1 failed\n", " imported\n  example.com/large:1 imported\n"
+	for want, f := range map[string]files{
+		"a.tar" + failed + "b.tar" + imported: {"a.tar": bad, "b.tar": oci(whole)},
+		"a.tar" + imported + "b.tar" + failed: {"a.tar": oci(whole), "b.tar": bad},
+	} {
+		s := openOffline(t, t.TempDir())
+		wantOutline(t, importDir(t, s, place(t, "k8s.io", f), preseed.Options{}), want)
+		wantNames(t, s, "k8s.io", whole.Name)
+	}
 }
