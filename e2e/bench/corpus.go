@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -63,6 +64,7 @@ const (
 	formSingleDocker = "single-docker" // the same as a docker archive
 	formMany         = "many"          // 20 OCI archives with 4 layers in common
 	formChanged      = "changed"       // the same, one of them with another top layer
+	formCurrent      = "current"       // one of the two, see point
 	formMerged       = "merged"        // the 20 images in one OCI archive
 	formMergedDocker = "merged-docker" // the 20 images in one docker archive
 	formZstd         = "zst"           // the merged archive, compressed by zstd
@@ -206,6 +208,15 @@ func (c corpus) link(from, to, name string) error {
 		return err
 	}
 	return os.Link(filepath.Join(c.preseed(from), namespace, name), filepath.Join(dir, name))
+}
+
+// point has formCurrent be the bundles of another form.
+func (c corpus) point(form string) error {
+	current := c.preseed(formCurrent)
+	if err := os.Remove(current); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(form, current)
 }
 
 // warm reads the bundles of the forms so that they are in the page cache.
