@@ -84,8 +84,8 @@ type Options struct {
 	Platform string
 	// AllPlatforms needs and imports every platform that a bundle lists, attestations included.
 	AllPlatforms bool
-	// Jobs is the number of blobs that are copied at a time. 0 means one for each CPU, at least 2
-	// and at most 4: more gain nothing (containerd's content service is the limit).
+	// Jobs is the number of blobs that are copied at a time. 0 means one more than there are CPUs, for
+	// one waits for containerd's answer, and at most 4: more gain nothing.
 	Jobs int
 	// NoPin leaves the pin label as it is. Without it images are pinned against the garbage
 	// collection of the kubelet.
@@ -134,7 +134,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Jobs <= 0 {
-		o.Jobs = min(4, max(2, runtime.NumCPU()))
+		o.Jobs = min(4, runtime.NumCPU()+1)
 	}
 	if o.Progress == nil {
 		o.Progress = func(Event) {}
