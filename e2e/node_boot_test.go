@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -35,8 +36,11 @@ const kubelet = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/tr
 // node is a machine with seedbed installed, and with bundles of both forms in its preseed directory.
 type node struct {
 	*systemd.Machine
-	t *testing.T
+	t      *testing.T
+	socket string // containerd's; ctrdSocket when it is empty
 }
+
+func (n *node) address() string { return cmp.Or(n.socket, ctrdSocket) }
 
 // programs returns what the node's image has besides the distribution's: seedbed, ctr, and in system.bin the runtimes.
 func programs(t *testing.T) []systemd.Bind {

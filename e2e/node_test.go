@@ -53,14 +53,14 @@ func TestNodeFromOfflineImport(t *testing.T) {
 	defer n.explain()
 	n.Run("seedbed", "storage", "place")
 	n.Run("seedbed", "storage", "check")
-	n.wantImported(n.Run("seedbed", "preseed", "import", "--offline", "--output", "json"), "imported")
+	n.wantImported(n.Run("seedbed", "preseed", "import", "--offline", "--output", "json"), "imported", ociImage, dockerImage)
 
 	n.Systemctl("start", containerdUnit)
 	n.wantPinned(ociImage)
 	n.wantPinned(dockerImage)
 	n.wantHello(ociImage)
 	n.wantHello(dockerImage)
-	n.wantImported(n.Run("seedbed", "preseed", "import", "--output", "json"), "unchanged")
+	n.wantImported(n.Run("seedbed", "preseed", "import", "--output", "json"), "unchanged", ociImage, dockerImage)
 	if r := n.Try("seedbed", "preseed", "import", "--offline"); r.ExitCode != 75 {
 		t.Errorf("import into a root that containerd holds: %v, want exit 75", r)
 	}

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -118,7 +119,7 @@ func (n *node) readFile(path string) string {
 
 func (n *node) ctr(args ...string) string {
 	n.t.Helper()
-	return n.Run(append([]string{"ctr", "--address", ctrdSocket, "--namespace", "k8s.io"}, args...)...)
+	return n.Run(append([]string{"ctr", "--address", n.address(), "--namespace", "k8s.io"}, args...)...)
 }
 
 func (n *node) wantPinned(image string) {
@@ -196,7 +197,7 @@ func (n *node) stop() {
 	if got := n.Property(containerdUnit, "ExecMainStatus"); got != "0" {
 		n.t.Errorf("containerd run exited with %s after a stop that was asked for", got)
 	}
-	if _, err := os.Lstat(n.Path(ctrdSocket)); err == nil {
+	if _, err := os.Lstat(n.Path(n.address())); err == nil {
 		n.t.Error("the socket is still there after the stop")
 	}
 	if left := n.daemons(); len(left) != 0 {
@@ -236,8 +237,8 @@ func (n *node) daemons() []string {
 	return ids
 }
 
-// wantImported wants a report in which every image has the status.
-func (n *node) wantImported(report, status string) {
+// wantImported wants a report of these images, each with the status.
+func (n *node) wantImported(report, status string, images ...string) {
 	n.t.Helper()
 	var r struct {
 		Bundles []struct {
@@ -253,7 +254,11 @@ func (n *node) wantImported(report, status string) {
 			got[i.Name] = i.Status
 		}
 	}
-	if len(got) != 2 || got[ociImage] != status || got[dockerImage] != status {
-		n.t.Errorf("images %v, want both %s", got, status)
+	want := map[string]string{}
+	for _, image := range images {
+		want[image] = status
+	}
+	if !maps.Equal(got, want) {
+		n.t.Errorf("images %v, want %v", got, want)
 	}
 }
