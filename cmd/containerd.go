@@ -1,11 +1,11 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -54,7 +54,7 @@ system.bin, else one in PATH, else the one inside seedbed.`,
 	}
 	o.addFlags(c.Flags())
 	f := c.Flags()
-	f.DurationVar(&o.startTimeout, "start-timeout", 0, "`duration` that containerd may take until it answers (0: no limit)")
+	f.DurationVar(&o.startTimeout, "start-timeout", 0, "`duration` that containerd may take until it answers (default 0s: no limit)")
 	f.DurationVar(&o.stopTimeout, "stop-timeout", 30*time.Second, "`duration` that containerd may take to stop before it is killed")
 	return c
 }
@@ -82,15 +82,11 @@ func containerdNodes() []string {
 
 func runContainerd(ctx context.Context, o *runOptions) error {
 	defer o.explainHangup()()
-	manifest, err := o.readManifest(containerdNodes()...)
+	options, config, err := o.prepare(os.Environ())
 	if err != nil {
 		return err
 	}
-	options, err := o.daemonOptions(manifest)
-	if err != nil {
-		return err
-	}
-	if options.ConfigFile, err = o.placeConfig(manifest, o.renderDir()); err != nil {
+	if options.ConfigFile, err = o.placeConfig(config); err != nil {
 		return err
 	}
 	closeLogs, err := o.openLogs(&options)
@@ -111,6 +107,30 @@ func runContainerd(ctx context.Context, o *runOptions) error {
 	stopRelay := relaySignals(&options)
 	defer stopRelay()
 	return daemon.Run(ctx, options)
+}
+
+// prepare reads the manifest and chooses the program and the configuration, for a child with the given
+// environment: what run and check have in common. Nothing is opened for good or written. What is wrong with what is chosen,
+// daemon.Preflight says.
+func (o *runOptions) prepare(environ []string) (daemon.Options, configuration, error) {
+	nodes := containerdNodes()
+	if os.Geteuid() != 0 {
+		nodes = nil // only root can look at them all; Preflight says that it takes root
+	}
+	manifest, err := o.readManifest(nodes...)
+	if err != nil {
+		return daemon.Options{}, configuration{}, err
+	}
+	options, err := o.daemonOptions(manifest, environ)
+	if err != nil {
+		return options, configuration{}, err
+	}
+	config, err := o.configuration(manifest)
+	if as[*daemon.ConfigError](err) {
+		err = nil
+	}
+	options.ConfigFile, options.Config = cmp.Or(config.Path, renderedConfig), config.Containerd
+	return options, config, err
 }
 
 // runscFDName is the name of the log FIFO among the descriptors that systemd keeps; that of the
@@ -146,23 +166,22 @@ func (o *runOptions) explainHangup() func() {
 }
 
 // daemonOptions turns the manifest and the flags into the daemon's options, but
-// for its configuration and its logs: nothing is opened or written yet.
-func (o *runOptions) daemonOptions(manifest *storage.Manifest) (daemon.Options, error) {
+// for its configuration and its logs.
+func (o *runOptions) daemonOptions(manifest *storage.Manifest, environ []string) (daemon.Options, error) {
 	if err := needNodes(manifest, daemonNodes()...); err != nil {
 		return daemon.Options{}, err
 	}
 	tree := manifest.Tree()
-	binary, err := daemon.Find(o.containerd, tree.System.Bin.FullPath(), os.Getenv("PATH"))
-	if err != nil {
-		return daemon.Options{}, err
-	}
+	bin, runtime := tree.System.Bin.FullPath(), tree.Ephemeral.Containerd
+	// One that cannot be run is still the one that was to be run, and Preflight's to explain.
+	binary, _ := daemon.Find(o.containerd, bin, daemon.SearchPath(environ))
 	return daemon.Options{
-		Binary:    binary,
-		Address:   tree.Ephemeral.Containerd.ClientSocket.FullPath(),
-		RunscFIFO: tree.Ephemeral.Containerd.RunscLogsFIFO.FullPath(),
-		BinDir:    tree.System.Bin.FullPath(), TempDir: tree.Ephemeral.Containerd.Tmp.FullPath(),
+		Binary: binary, User: os.Geteuid(),
+		Root: tree.Data.Containerd.FullPath(), State: runtime.FullPath(),
+		Address: runtime.ClientSocket.FullPath(), RunscFIFO: runtime.RunscLogsFIFO.FullPath(),
+		BinDir: bin, TempDir: runtime.Tmp.FullPath(),
 		RunscSpool: filepath.Join(o.renderDir(), runscFDName+".spool"),
-		Environ:    os.Environ(), StartTimeout: o.startTimeout, StopTimeout: o.stopTimeout,
+		Environ:    environ, StartTimeout: o.startTimeout, StopTimeout: o.stopTimeout,
 	}, nil
 }
 
@@ -189,118 +208,4 @@ func (g *globals) sink(identifier string, w io.Writer) (logpump.Sink, error) {
 		return logpump.NewJournal(identifier)
 	}
 	return logpump.NewText(w, identifier), nil
-}
-
-// configuration is the configuration that containerd gets, and the gVisor one
-// that it points to. Path is set when it is a file of the image or of the user.
-type configuration struct {
-	Path       string
-	Containerd []byte
-	Runsc      []byte
-}
-
-// The files that are rendered.
-const (
-	renderedConfig = "containerd.toml"
-	renderedRunsc  = "runsc.toml"
-)
-
-// renderDir is where they lie: beside the manifest that they are made of.
-func (o *runOptions) renderDir() string { return filepath.Dir(o.manifest) }
-
-// daemonNodes are the nodes without which there is no containerd to run.
-func daemonNodes() []string {
-	return []string{
-		"system.bin", "data.containerd", "ephemeral.containerd", "ephemeral.containerd.client_socket", "ephemeral.containerd.cni",
-		"ephemeral.containerd.runsc", "ephemeral.containerd.runsc_logs_fifo", "ephemeral.containerd.tmp",
-	}
-}
-
-func (o *runOptions) configuration(manifest *storage.Manifest) (configuration, error) {
-	tree := manifest.Tree()
-	for _, path := range []string{o.config, tree.System.Conf.Containerd.FullPath()} {
-		if path == "" {
-			continue
-		}
-		data, err := daemon.ReadConfig(path)
-		if err == nil || path == o.config || !errors.Is(err, fs.ErrNotExist) {
-			return configuration{Path: path, Containerd: data}, err
-		}
-	}
-	if err := needNodes(manifest, daemonNodes()...); err != nil {
-		return configuration{}, err
-	}
-	options := daemonConfig(tree, filepath.Join(o.renderDir(), renderedRunsc))
-	containerd, err := daemon.RenderConfig(options)
-	if err != nil {
-		return configuration{}, err
-	}
-	runsc, err := daemon.RenderRunscConfig(options)
-	return configuration{Containerd: containerd, Runsc: runsc}, err
-}
-
-func daemonConfig(tree *storage.Root, runscConfig string) daemon.ConfigOptions {
-	runtime := tree.Ephemeral.Containerd
-	return daemon.ConfigOptions{
-		Root: tree.Data.Containerd.FullPath(), State: runtime.FullPath(),
-		Address: runtime.ClientSocket.FullPath(),
-		CNIConf: runtime.CNI.FullPath(), CNIBin: tree.System.Bin.FullPath(),
-		RunscRoot: runtime.Runsc.FullPath(), RunscConfig: runscConfig, RunscLogsFIFO: runtime.RunscLogsFIFO.FullPath(),
-	}
-}
-
-// placeConfig returns the path of the configuration to run with; a rendered one
-// is written into dir first.
-func (o *runOptions) placeConfig(manifest *storage.Manifest, dir string) (string, error) {
-	config, err := o.configuration(manifest)
-	if err != nil || config.Path != "" {
-		return config.Path, err
-	}
-	if err := storage.WriteFile(filepath.Join(dir, renderedRunsc), config.Runsc, 0o644); err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, renderedConfig)
-	return path, storage.WriteFile(path, config.Containerd, 0o644)
-}
-
-func newConfigCommand(g *globals) *cobra.Command {
-	o := &runOptions{globals: g}
-	c := &cobra.Command{
-		Use:     "config",
-		Short:   "Print the configuration that run would use",
-		Long:    "Config prints the containerd configuration that `containerd run` would use: the user's, the image's, or the one that is rendered from the manifest.",
-		Example: "  seedbed containerd config\n  seedbed containerd config -o json",
-		Args:    cobra.NoArgs,
-		RunE:    func(*cobra.Command, []string) error { return runConfig(o) },
-	}
-	c.Flags().StringVar(&o.config, "config", "", "containerd configuration `file` to use instead of the image's or the rendered one")
-	return c
-}
-
-// configReport is the document of `containerd config -o json`; path is absent
-// when the configuration is rendered.
-type configReport struct {
-	Schema     string `json:"schema"`
-	Path       string `json:"path,omitempty"`
-	Containerd string `json:"containerd"`
-	Runsc      string `json:"runsc,omitempty"`
-}
-
-func runConfig(o *runOptions) error {
-	manifest, err := storage.ReadManifest(o.globals.manifest)
-	if err != nil {
-		return err
-	}
-	config, err := o.configuration(manifest)
-	if err != nil {
-		return err
-	}
-	if o.json() {
-		return o.printJSON(configReport{
-			Schema: "seedbed.containerd.config/v1", Path: config.Path,
-			Containerd: string(config.Containerd), Runsc: string(config.Runsc),
-		})
-	}
-	_, err = o.streams.Out.Write(config.Containerd)
-	return err
 }

@@ -142,7 +142,7 @@ func as[T error](err error) bool {
 func hint(err error) string {
 	var h interface{ Hint() string }
 	switch {
-	case errors.As(err, &h):
+	case errors.As(err, &h) && h.Hint() != "":
 		return h.Hint()
 	case errors.Is(err, fs.ErrPermission):
 		return "run it as root, or as the user who owns that path"

@@ -13,7 +13,7 @@ import (
 
 // notifier tells the service manager how far the work is (sd_notify(3)). Where
 // there is no service manager (NOTIFY_SOCKET is unset) it does nothing; a
-// message that cannot be delivered is logged and never ends the work.
+// message that cannot be delivered never ends the work; the first one is logged.
 type notifier struct{ g *globals }
 
 // Ready says, once, that the job is done or the service serves.
@@ -58,7 +58,7 @@ func (n notifier) Keep(name string, f *os.File) {
 		return
 	}
 	if err := sendFile(socket, "FDSTORE=1\nFDNAME="+name, f); err != nil {
-		n.g.log.Warn("have a descriptor kept", "name", name, "error", err)
+		n.complain("have a descriptor kept", err)
 	}
 }
 
@@ -83,8 +83,14 @@ func sendFile(socket, message string, f *os.File) error {
 
 func (n notifier) send(lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
-		n.g.log.Warn("notify the service manager", "error", err)
+		n.complain("notify the service manager", err)
 	}
+}
+
+// complain logs why a message was not delivered, for the first of them: the others fail alike, and there is one for
+// each second of work.
+func (n notifier) complain(what string, err error) {
+	n.g.unheard.Do(func() { n.g.log.Warn(what, "error", err) })
 }
 
 // statusLine keeps a status on the one line that the protocol gives it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -13,9 +14,14 @@ import (
 func newContainerdCheckCommand(g *globals) *cobra.Command {
 	o := &runOptions{globals: g}
 	c := &cobra.Command{
-		Use:     "check",
-		Short:   "Say, before it is run, what would go wrong",
-		Long:    "Check looks at everything that `containerd run` needs: the binary, the configuration, the socket's path, the FIFO, the runtimes' shims. It writes nothing. A containerd that runs on the tree and answers is named, and is no fault.",
+		Use:   "check",
+		Short: "Say, before it is run, what would go wrong",
+		Long: `Check looks at everything that ` + "`containerd run`" + ` needs, as that does itself before it
+starts anything: the user, the binary, the configuration, the directories, the
+socket's path, the FIFO, the database's lock, the runtimes' shims, overlay. It
+writes nothing. A containerd that runs on the tree and answers is named, and is
+no fault. On the host's own root programs are looked for where a system service
+looks, whatever PATH the shell has; under another root in the shell's PATH.`,
 		Example: "  seedbed containerd check",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return runContainerdCheck(c.Context(), o) },
@@ -45,22 +51,14 @@ type preflightFinding struct {
 	Warning bool   `json:"warning,omitempty"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
+	Code    int    `json:"code,omitempty"` // the exit code of a start that meets it
 }
 
 func runContainerdCheck(ctx context.Context, o *runOptions) error {
-	manifest, err := o.readManifest(containerdNodes()...)
+	options, config, err := o.prepare(o.childEnviron())
 	if err != nil {
 		return err
 	}
-	options, err := o.daemonOptions(manifest)
-	if err != nil {
-		return err
-	}
-	config, err := o.configuration(manifest)
-	if err != nil {
-		return err
-	}
-	options.ConfigFile, options.Config = cmp.Or(config.Path, renderedConfig), config.Containerd
 	report := preflightReport{
 		Schema: "seedbed.containerd.check/v1", Binary: options.Binary.String(), Config: config.Path,
 		Findings: []preflightFinding{},
@@ -74,15 +72,26 @@ func runContainerdCheck(ctx context.Context, o *runOptions) error {
 		if running.Holds(f) {
 			continue
 		}
-		report.Findings = append(report.Findings, preflightFinding{Check: f.Check, Warning: f.Warning, Message: f.Err.Error(), Hint: hint(f.Err)})
+		row := preflightFinding{Check: f.Check, Warning: f.Warning, Message: f.Err.Error(), Hint: hint(f.Err)}
 		if !f.Warning {
+			row.Code = exitCode(f.Err)
 			fatal = append(fatal, f)
 		}
+		report.Findings = append(report.Findings, row)
 	}
 	if err := o.writePreflight(report); err != nil || len(fatal) == 0 {
 		return err
 	}
 	return codeError(exitCode(&daemon.PreflightError{Findings: fatal}))
+}
+
+// childEnviron is the environment that a start would have: on the host's own root that is a unit's, with the PATH
+// that the service manager gives it and not that of the shell.
+func (o *runOptions) childEnviron() []string {
+	if o.root != "/" {
+		return os.Environ()
+	}
+	return append(os.Environ(), "PATH="+daemon.ServicePath)
 }
 
 func (o *runOptions) writePreflight(report preflightReport) error {
@@ -102,7 +111,7 @@ func (o *runOptions) writePreflight(report preflightReport) error {
 			fmt.Fprintf(o.streams.Out, "         hint: %s\n", printable(f.Hint))
 		}
 	}
-	_, err := fmt.Fprintf(o.streams.Out, "checked containerd %s with %s: %d findings\n",
-		printable(report.Binary), printable(cmp.Or(report.Config, "the rendered configuration")), len(report.Findings))
+	_, err := fmt.Fprintf(o.streams.Out, "checked containerd %s with %s: %s\n",
+		printable(report.Binary), printable(cmp.Or(report.Config, "the rendered configuration")), count(len(report.Findings), "finding", "findings"))
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -83,6 +84,8 @@ type globals struct {
 
 	running bool // the command line is understood and the command at work
 	printed bool // the document of -o json is on standard output
+
+	unheard sync.Once // the first message that the service manager did not get
 }
 
 func newRootCommand(g *globals) *cobra.Command {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// defaultPath is the PATH of a child whose parent has none, as systemd's.
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// ServicePath is the PATH that a system service has, by systemd's default (systemd.exec(5), "$PATH").
+const ServicePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // child is a started process. Its methods may be called from any goroutine.
 type child struct {
@@ -89,14 +89,19 @@ func childEnv(o Options) []string {
 
 // childPath returns the PATH of the child.
 func childPath(o Options) string {
-	path := defaultPath
-	for _, v := range o.Environ {
+	if o.BinDir == "" {
+		return SearchPath(o.Environ)
+	}
+	return o.BinDir + ":" + SearchPath(o.Environ)
+}
+
+// SearchPath returns the PATH of an environment, [ServicePath] where it has none.
+func SearchPath(environ []string) string {
+	path := ServicePath
+	for _, v := range environ {
 		if value, ok := strings.CutPrefix(v, "PATH="); ok && value != "" {
 			path = value
 		}
 	}
-	if o.BinDir == "" {
-		return path
-	}
-	return o.BinDir + ":" + path
+	return path
 }

@@ -34,22 +34,28 @@ type ConfigOptions struct {
 	RunscDebug bool
 }
 
-// The sections of containerd's configuration, in its version 3
-// (https://github.com/containerd/containerd/blob/main/docs/cri/config.md), which every containerd 2 reads.
+// configVersion is the version of what is rendered: that of containerd 2.3 and later, which take an
+// older one with a warning at each start. Older containerds refuse it; an image that brings one brings its
+// own configuration too.
+const configVersion = 4
+
+// The sections of containerd's configuration
+// (https://github.com/containerd/containerd/blob/main/docs/cri/config.md).
 type (
 	config struct {
 		Version         int               `toml:"version"`
 		Root            string            `toml:"root"`
 		State           string            `toml:"state"`
 		DisabledPlugins []string          `toml:"disabled_plugins"`
-		GRPC            grpcConfig        `toml:"grpc"`
 		Plugins         pluginsConfig     `toml:"plugins"`
 		Timeouts        map[string]string `toml:"timeouts"`
 	}
-	grpcConfig struct {
+	serverConfig struct {
 		Address string `toml:"address"`
 	}
 	pluginsConfig struct {
+		GRPC    serverConfig  `toml:"io.containerd.server.v1.grpc"`
+		TTRPC   serverConfig  `toml:"io.containerd.server.v1.ttrpc"`
 		Images  imagesConfig  `toml:"io.containerd.cri.v1.images"`
 		Runtime runtimeConfig `toml:"io.containerd.cri.v1.runtime"`
 		NRI     nriConfig     `toml:"io.containerd.nri.v1.nri"`
@@ -90,13 +96,14 @@ func RenderConfig(o ConfigOptions) ([]byte, error) {
 		return nil, err
 	}
 	c := config{
-		Version:         3,
+		Version:         configVersion,
 		Root:            o.Root,
 		State:           o.State,
 		DisabledPlugins: []string{"io.containerd.internal.v1.opt"},
-		GRPC:            grpcConfig{Address: o.Address},
 		Timeouts:        map[string]string{"io.containerd.timeout.bolt.open": "10s"},
 		Plugins: pluginsConfig{
+			GRPC:    serverConfig{Address: o.Address},
+			TTRPC:   serverConfig{Address: o.Address + ".ttrpc"},
 			Images:  imagesConfig{PinnedImages: map[string]string{"sandbox": o.sandbox()}},
 			NRI:     nriConfig{Disable: true},
 			Runtime: runtimeConfig{Containerd: o.runtimes(), CNI: o.cni()},

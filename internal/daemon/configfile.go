@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -31,15 +34,19 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
 func (e *ConfigError) Hint() string {
-	return "`seedbed containerd config` prints a configuration that fits the manifest"
+	if errors.Is(e.Err, fs.ErrNotExist) {
+		return "name a file that is there, or none: seedbed takes the image's configuration, or renders its own"
+	}
+	return "mend the file, or move it away: seedbed renders its own where there is none"
 }
 
 // configFile is what this package needs to know of a configuration, whoever wrote it.
 type configFile struct {
 	Root     string         `toml:"root"`
 	State    string         `toml:"state"`
+	Imports  []string       `toml:"imports"`
 	Disabled []string       `toml:"disabled_plugins"`
-	GRPC     grpcConfig     `toml:"grpc"`
+	GRPC     serverConfig   `toml:"grpc"` // up to version 3
 	Plugins  map[string]any `toml:"plugins"`
 }
 
@@ -57,22 +64,22 @@ func ReadConfig(path string) ([]byte, error) {
 	return data, err
 }
 
-// loadConfig reads what this package needs to know of o's configuration.
+// loadConfig reads what this package needs to know of o's configuration, with the files that it
+// imports.
 func loadConfig(o Options) (*configFile, error) {
-	if o.Config != nil {
-		return parseConfig(o.ConfigFile, o.Config)
+	data := o.Config
+	if data == nil {
+		var err error
+		if data, err = ReadConfig(o.ConfigFile); err != nil {
+			return nil, err
+		}
 	}
-	data, err := os.ReadFile(o.ConfigFile)
+	c, err := parseConfig(o.ConfigFile, data)
 	if err != nil {
 		return nil, err
 	}
-	return parseConfig(o.ConfigFile, data)
-}
-
-func parseConfig(path string, data []byte) (*configFile, error) {
-	var c configFile
-	if err := toml.Unmarshal(data, &c); err != nil {
-		return nil, &ConfigError{Path: path, Line: tomlLine(err), Err: err}
+	if err := c.include(o.ConfigFile); err != nil {
+		return nil, err
 	}
 	if c.Root == "" {
 		c.Root = "/var/lib/containerd"
@@ -81,7 +88,62 @@ func parseConfig(path string, data []byte) (*configFile, error) {
 		c.State = "/run/containerd"
 	}
 	if c.Root == c.State {
-		return nil, &ConfigError{Path: path, Err: fmt.Errorf("root and state are both %q, they must differ", c.Root)}
+		return nil, &ConfigError{Path: o.ConfigFile, Err: fmt.Errorf("root and state are both %q, they must differ", c.Root)}
+	}
+	return c, nil
+}
+
+// include lays over c what its imports say, which are files and patterns relative to the
+// directory of its own (containerd-config.toml(5), "imports"). Imports of imports are left to containerd.
+func (c *configFile) include(path string) error {
+	for _, name := range c.Imports {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), name)
+		}
+		files := []string{name}
+		if strings.Contains(name, "*") {
+			files, _ = filepath.Glob(name) // a pattern that is none matches nothing
+		}
+		for _, file := range files {
+			data, err := ReadConfig(file)
+			if err != nil {
+				return err
+			}
+			over, _ := parseConfig(file, data) // ReadConfig has parsed it
+			c.Root, c.State = cmp.Or(over.Root, c.Root), cmp.Or(over.State, c.State)
+			c.Disabled = append(c.Disabled, over.Disabled...)
+			merge(c.Plugins, over.Plugins)
+		}
+	}
+	return nil
+}
+
+// merge lays one table over another.
+func merge(table, over map[string]any) {
+	for key, value := range over {
+		to, ok := table[key].(map[string]any)
+		from, too := value.(map[string]any)
+		if ok && too {
+			merge(to, from)
+			continue
+		}
+		table[key] = value
+	}
+}
+
+// grpcServer is where version 4 has the address of the gRPC socket.
+const grpcServer = "io.containerd.server.v1.grpc"
+
+func parseConfig(path string, data []byte) (*configFile, error) {
+	var c configFile
+	if err := toml.Unmarshal(data, &c); err != nil {
+		return nil, &ConfigError{Path: path, Line: tomlLine(err), Err: err}
+	}
+	if c.Plugins == nil {
+		c.Plugins = map[string]any{}
+	}
+	if c.GRPC.Address != "" && c.Plugins[grpcServer] == nil {
+		c.Plugins[grpcServer] = map[string]any{"address": c.GRPC.Address}
 	}
 	return &c, nil
 }
@@ -96,16 +158,9 @@ func tomlLine(err error) int {
 
 // address returns the path of the gRPC socket.
 func (c *configFile) address() string {
-	// Version 4 has it with the plugins.
-	if server, ok := c.Plugins["io.containerd.server.v1.grpc"].(map[string]any); ok {
-		if address, ok := server["address"].(string); ok {
-			return address
-		}
-	}
-	if c.GRPC.Address != "" {
-		return c.GRPC.Address
-	}
-	return "/run/containerd/containerd.sock"
+	server, _ := c.Plugins[grpcServer].(map[string]any)
+	address, _ := server["address"].(string)
+	return cmp.Or(address, "/run/containerd/containerd.sock")
 }
 
 // runtimeShim is the shim that a runtime of the configuration needs.

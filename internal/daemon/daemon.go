@@ -22,6 +22,10 @@ type Options struct {
 	Config []byte
 	// Address is the path of containerd's gRPC socket, as it stands in the configuration.
 	Address string
+	// Root and State are the directories that the configuration has to name. Empty for any.
+	Root, State string
+	// User is this process's effective user; containerd needs root, which is the default.
+	User int
 	// RunscFIFO is the path of the FIFO that runsc logs into; it is made if it is
 	// absent. Empty for none.
 	RunscFIFO string
@@ -89,6 +93,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Alive == nil {
 		o.Watchdog = 0
+	}
+	if o.RunscFIFOOpened == nil {
+		o.RunscFIFOOpened = func(*os.File) {}
 	}
 	return o
 }

@@ -27,6 +27,8 @@ func (e *ExitError) Error() string {
 		s = "stop containerd: it did not end in time and was killed"
 	case e.Signal != 0:
 		s = fmt.Sprintf("run containerd: signal %d (%v) ended it", int(e.Signal), e.Signal)
+	case e.Code == 0:
+		s = "run containerd: it ended, with status 0, and nobody had asked it to"
 	}
 	if e.LastWords != "" {
 		s += ": " + e.LastWords
@@ -34,12 +36,24 @@ func (e *ExitError) Error() string {
 	return s
 }
 
-// ExitCode is containerd's own, or 128 and the number of the signal that ended it.
+// ExitCode is containerd's own, or 128 and the number of the signal that ended it. An end with 0 that
+// nobody had asked for is 1: it must not look like success to whoever restarts what failed.
 func (e *ExitError) ExitCode() int {
 	if e.Signal != 0 {
 		return 128 + int(e.Signal)
 	}
-	return e.Code
+	return max(e.Code, 1)
+}
+
+// Hint says where to look for who sent KILL, of which containerd cannot tell.
+func (e *ExitError) Hint() string {
+	switch {
+	case e.Killed:
+		return "--stop-timeout gives it longer"
+	case e.Signal == syscall.SIGKILL:
+		return "containerd did not see it coming: `journalctl -k` says if the kernel killed it for want of memory"
+	}
+	return ""
 }
 
 // ErrStartTimeout is what every *[StartTimeout] unwraps to.
@@ -69,16 +83,18 @@ func (e *StartTimeout) Hint() string {
 	return "its log says what it waits for; --start-timeout gives it longer"
 }
 
-// exitError describes the end of c.
-func exitError(c *child, lastWords string) *ExitError {
-	e := &ExitError{Code: 1, LastWords: lastWords}
+// exitError describes the end of c, with what words says of it: nothing of a
+// KILL, which takes a process unawares.
+func exitError(c *child, words *lastWords) *ExitError {
 	if c.state == nil {
-		e.LastWords = c.err.Error()
-		return e
+		return &ExitError{Code: 1, LastWords: c.err.Error()}
 	}
-	e.Code = c.state.ExitCode()
-	if status, ok := c.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		e.Code, e.Signal = 0, status.Signal()
+	status, ok := c.state.Sys().(syscall.WaitStatus)
+	switch {
+	case !ok || !status.Signaled():
+		return &ExitError{Code: c.state.ExitCode(), LastWords: words.of(recently)}
+	case status.Signal() == syscall.SIGKILL:
+		return &ExitError{Signal: syscall.SIGKILL}
 	}
-	return e
+	return &ExitError{Signal: status.Signal(), LastWords: words.errorsOf(recently)}
 }

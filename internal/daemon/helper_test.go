@@ -96,11 +96,13 @@ func newMachine(t *testing.T, program string) *machine {
 	}
 	m.options = Options{
 		Binary: Binary{Path: program}, ConfigFile: dir + "/config.toml", Address: m.config.Address,
+		Root: m.config.Root, State: m.config.State,
 		RunscFIFO: m.config.RunscLogsFIFO, BinDir: dir + "/bin", TempDir: dir + "/state/tmp",
 		Environ: os.Environ(), StopTimeout: 20 * time.Second, Log: m.log, RunscLog: m.runsc,
 		Ready:    func() { m.event("ready"); close(m.ready) },
 		Stopping: func() { m.event("stopping") },
 		Status:   m.event,
+		Extend:   func(time.Duration) { m.event("extend") },
 	}
 	data, err := RenderConfig(m.config)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 
 // Finding is one thing that [Preflight] noticed.
 type Finding struct {
-	// Check names what was looked at: binary, config, address, socket, database,
-	// directory, fifo, overlay, shim.
+	// Check names what was looked at: user, binary, config, directory, socket, fifo,
+	// database, shim, overlay.
 	Check string
 	// Err says what is wrong. Its type is one of this package's, or
 	// *logpump.NotFIFO, or an *fs.PathError.
@@ -60,60 +60,110 @@ func (e *MissingShim) Hint() string {
 	return "install the shim, or take the runtime out of the configuration; containers of other runtimes are not concerned"
 }
 
+// NotRoot says that this process is not root's. It unwraps to [fs.ErrPermission].
+type NotRoot struct{ User int }
+
+func (e *NotRoot) Error() string {
+	return fmt.Sprintf("run containerd: found user %d: expected root, which mounts and changes owners", e.User)
+}
+
+// Unwrap returns fs.ErrPermission.
+func (e *NotRoot) Unwrap() error { return fs.ErrPermission }
+
+// Hint says what to do about it.
+func (e *NotRoot) Hint() string { return "run it as root" }
+
+// NoOverlay says that the kernel does not list overlayfs.
+type NoOverlay struct{}
+
+func (e *NoOverlay) Error() string {
+	return "find overlay file system: the kernel does not list it"
+}
+
+// Hint says what to do about it.
+func (e *NoOverlay) Hint() string {
+	return "`modprobe overlay` may bring it; containerd unpacks images into copies without it"
+}
+
 // Preflight looks at everything that a start of containerd with o depends on, changes nothing,
-// and returns what is wrong, in the order in which a start would meet it.
+// and returns what is wrong, in the order in which a start would meet it. What only root may look at is
+// left out for another user, about whom there is a finding.
 func Preflight(o Options) []Finding {
-	var found []Finding
-	fatal := func(check string, err error) {
-		if err != nil {
-			found = append(found, Finding{Check: check, Err: err})
-		}
+	var found findingList
+	if o.User != 0 {
+		found.fatal("user", &NotRoot{o.User})
 	}
-	warn := func(check string, err error) {
-		if err != nil {
-			found = append(found, Finding{Check: check, Err: err, Warning: true})
-		}
-	}
-	fatal("binary", checkBinary(o.Binary.Path))
+	found.fatal("binary", checkBinary(o.Binary.Path))
 	c, err := loadConfig(o)
-	fatal("config", err)
-	fatal("directory", checkDir(filepath.Dir(o.Address), "containerd's socket"))
-	if o.TempDir != "" {
-		fatal("directory", checkDir(o.TempDir, "temporary files"))
-	}
-	fatal("socket", checkSocket(o.Address))
-	fatal("fifo", checkFIFO(o))
-	if c != nil {
-		fatal("address", checkAddress(c, o))
-		fatal("database", checkDatabase(c.Root))
-		for _, err := range missingShims(c, o) {
-			warn("shim", err)
+	found.fatal("config", err)
+	for _, dir := range []struct{ path, use string }{
+		{o.Root, "containerd's data"}, {filepath.Dir(o.Address), "containerd's socket"}, {o.TempDir, "temporary files"},
+	} {
+		if dir.path != "" {
+			found.fatal("directory", checkDir(dir.path, dir.use))
 		}
 	}
-	warn("overlay", checkOverlay("/proc/filesystems"))
+	found.fatal("socket", checkSocket(o.Address))
+	found.fatal("fifo", checkFIFO(o))
+	if c != nil {
+		for _, err := range mismatches(c, o) {
+			found.fatal("config", err)
+		}
+		found.fatal("database", checkDatabase(c.Root))
+		for _, err := range missingShims(c, o) {
+			found.warn("shim", err)
+		}
+	}
+	found.warn("overlay", checkOverlay("/proc/filesystems"))
+	if o.User != 0 {
+		found = slices.DeleteFunc(found, func(f Finding) bool {
+			return f.Check != "user" && errors.Is(f.Err, fs.ErrPermission)
+		})
+	}
 	return found
 }
 
-// Running describes a containerd that answers at the address of o's configuration.
+// findingList collects what is wrong; nil errors are none.
+type findingList []Finding
+
+func (f *findingList) fatal(check string, err error) {
+	if err != nil {
+		*f = append(*f, Finding{Check: check, Err: err})
+	}
+}
+
+func (f *findingList) warn(check string, err error) {
+	if err != nil {
+		*f = append(*f, Finding{Check: check, Err: err, Warning: true})
+	}
+}
+
+// Running describes the containerd of the tree: it answers at the address of o's configuration and
+// has the database of its root.
 type Running struct {
 	// PID is its process, 0 if the kernel does not tell.
 	PID     int
 	Version string
 }
 
-// FindRunning returns the containerd that answers at o's address, nil if none does. What it
+// FindRunning returns the containerd that runs on the tree already, nil if none does. What it
 // holds, its socket and its database, is no fault: the findings that [Preflight] has of that
-// process are to be left out.
+// process are to be left out. One that answers at the address and has another root is
+// somebody else's.
 func FindRunning(ctx context.Context, o Options) *Running {
-	var inUse *InUse
-	if !errors.As(checkSocket(o.Address), &inUse) {
+	var socket, lock *InUse
+	if !errors.As(checkSocket(o.Address), &socket) {
+		return nil
+	}
+	c, err := loadConfig(o)
+	if err != nil || !errors.As(checkDatabase(c.Root), &lock) || lock.PID != socket.PID {
 		return nil
 	}
 	version, err := version(ctx, o.Address)
 	if err != nil {
 		return nil
 	}
-	return &Running{PID: inUse.PID, Version: version}
+	return &Running{PID: socket.PID, Version: version}
 }
 
 // Holds reports whether a finding is about what r holds.
@@ -135,6 +185,18 @@ func (e *PreflightError) Unwrap() []error {
 		errs[i] = f.Err
 	}
 	return errs
+}
+
+// Hint says what to do about it.
+func (e *PreflightError) Hint() string {
+	var advice interface{ Hint() string }
+	switch {
+	case len(e.Findings) > 1:
+		return "`seedbed containerd check` says of each what to do about it"
+	case errors.As(e.Findings[0].Err, &advice):
+		return advice.Hint()
+	}
+	return ""
 }
 
 // preflight returns a *PreflightError if something keeps containerd from being started.
@@ -161,11 +223,19 @@ func checkDir(path, use string) error {
 	return nil
 }
 
-func checkAddress(c *configFile, o Options) error {
-	if c.address() == o.Address {
-		return nil
+// mismatches returns where the configuration disagrees with the manifest: what preseeds images, reads logs
+// and waits for readiness would look for another containerd.
+func mismatches(c *configFile, o Options) []error {
+	var errs []error
+	for _, p := range []struct{ what, config, manifest string }{
+		{"root", c.Root, o.Root}, {"state", c.State, o.State}, {"gRPC address", c.address(), o.Address},
+	} {
+		if p.manifest != "" && filepath.Clean(p.config) != filepath.Clean(p.manifest) {
+			err := fmt.Errorf("the %s is %q, the manifest's is %q", p.what, p.config, p.manifest)
+			errs = append(errs, &ConfigError{Path: o.ConfigFile, Err: err})
+		}
 	}
-	return &ConfigError{Path: o.ConfigFile, Err: fmt.Errorf("the gRPC address is %q, the manifest's is %q", c.address(), o.Address)}
+	return errs
 }
 
 // checkFIFO accepts a FIFO and nothing; Run makes it then.
@@ -226,5 +296,5 @@ func checkOverlay(filesystems string) error {
 			return nil
 		}
 	}
-	return errors.New("find overlay file system: the kernel does not list it, `modprobe overlay` may bring it")
+	return &NoOverlay{}
 }

@@ -61,9 +61,19 @@ func TestPreflightFindsNothing(t *testing.T) {
 	}
 }
 
+// TestPreflightUser: only root can run containerd.
+func TestPreflightUser(t *testing.T) {
+	m := scriptMachine(t, "")
+	m.options.User = 1000
+	if err := one(t, m.options, "user"); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "1000") {
+		t.Errorf("user 1000: %v, want fs.ErrPermission with the user", err)
+	}
+}
+
 // TestPreflightConfig guards C02, and the part of C03 that is seen before the start.
 func TestPreflightConfig(t *testing.T) {
 	m := scriptMachine(t, "")
+	m.options.Root, m.options.State = "", ""
 	m.options.ConfigFile = m.dir + "/absent.toml"
 	if err := one(t, m.options, "config"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a configuration that is not there: %v, want fs.ErrNotExist", err)
@@ -71,30 +81,51 @@ func TestPreflightConfig(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"version = 3\nroot = [\n", "line 2"},
 		{"root = \"/x\"\nstate = \"/x\"\n", "must differ"},
+		{"imports = [\"none.toml\"]\n", "none.toml"},
 	} {
 		m.options.ConfigFile = m.write("bad.toml", tt.text, 0o644)
 		var bad *ConfigError
 		if err := one(t, m.options, "config"); !errors.As(err, &bad) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want a ConfigError with %q", tt.text, err, tt.want)
 		}
-		if _, err := ReadConfig(m.options.ConfigFile); !errors.As(err, &bad) {
-			t.Errorf("ReadConfig(%q) = %v, want a ConfigError", tt.text, err)
-		}
+	}
+	if _, err := ReadConfig(m.write("bad.toml", "root = [", 0o644)); !errors.As(err, new(*ConfigError)) {
+		t.Errorf("ReadConfig = %v, want a ConfigError", err)
 	}
 }
 
-// TestPreflightAddress guards C25: the configuration and the manifest must agree.
-func TestPreflightAddress(t *testing.T) {
+// TestPreflightMismatch guards C25: the configuration, with what it imports, and the manifest must agree.
+func TestPreflightMismatch(t *testing.T) {
 	m := scriptMachine(t, "")
-	for _, text := range []string{
-		"version = 3\n[grpc]\naddress = \"/elsewhere.sock\"\n",
-		"version = 4\n[plugins.'io.containerd.server.v1.grpc']\naddress = \"/elsewhere.sock\"\n",
-		"version = 3\n",
+	places := func(version, root, state string) string {
+		return "version = " + version + "\nroot = '" + root + "'\nstate = '" + state + "'\n"
+	}
+	root, state, address := m.config.Root, m.config.State, m.config.Address
+	for _, tt := range []struct{ name, text, imported, want string }{
+		{"address", places("3", root, state) + "[grpc]\naddress = '/else.sock'\n", "", address},
+		{"address of version 4", places("4", root, state) + "[plugins.'io.containerd.server.v1.grpc']\naddress = '/else.sock'\n", "", address},
+		{"no address", places("3", root, state), "", address},
+		{"root", places("3", "/else", state) + "[grpc]\naddress = '" + address + "'\n", "", root},
+		{"no root", "version = 3\nstate = '" + state + "'\n[grpc]\naddress = '" + address + "'\n", "", root},
+		{"state", places("3", root, "/else") + "[grpc]\naddress = '" + address + "'\n", "", state},
+		{"imported root", "imports = ['over*.toml']\n" + places("3", root, state) + "[grpc]\naddress = '" + address + "'\n", "root = '/else'", root},
+		{"imported address", "imports = ['over.toml']\n" + places("3", root, state) + "[grpc]\naddress = '/else.sock'\n", "[grpc]\naddress = '" + address + "'\n", ""},
+		{"a slash more", places("3", root+"/", state) + "[grpc]\naddress = '" + address + "'\n", "", ""},
 	} {
-		m.options.ConfigFile = m.write("other.toml", text, 0o644)
-		if err := one(t, m.options, "address"); !strings.Contains(err.Error(), m.options.Address) {
-			t.Errorf("%q: %v", text, err)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			m.write("over.toml", tt.imported, 0o644)
+			m.options.ConfigFile = m.write("own.toml", tt.text, 0o644)
+			if tt.want == "" {
+				if err := preflight(m.options); err != nil {
+					t.Errorf("%v, want no finding", err)
+				}
+				return
+			}
+			var bad *ConfigError
+			if err := one(t, m.options, "config"); !errors.As(err, &bad) || !strings.Contains(err.Error(), "the manifest's is \""+tt.want+"\"") {
+				t.Errorf("%v, want a ConfigError with the manifest's %s", err, tt.want)
+			}
+		})
 	}
 }
 
@@ -145,12 +176,25 @@ func TestPreflightSocket(t *testing.T) {
 	}
 }
 
+// TestPreflightDirectories guards C24: a directory of the tree that is gone is named, with what makes it.
 func TestPreflightDirectories(t *testing.T) {
-	m := scriptMachine(t, "")
-	os.Remove(m.options.TempDir)
-	var missing *MissingDir
-	if err := one(t, m.options, "directory"); !errors.As(err, &missing) || !strings.Contains(missing.Hint(), "storage place") {
-		t.Errorf("no TMPDIR: %v, want a MissingDir", err)
+	for name, dir := range map[string]func(*machine) string{
+		"data":   func(m *machine) string { return m.options.Root },
+		"state":  func(m *machine) string { return m.options.State },
+		"TMPDIR": func(m *machine) string { return m.options.TempDir },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := scriptMachine(t, "")
+			gone := dir(m)
+			if err := os.RemoveAll(gone); err != nil {
+				t.Fatal(err)
+			}
+			err := preflight(m.options)
+			var missing *MissingDir
+			if !errors.As(err, &missing) || missing.Path != gone || !strings.Contains(missing.Hint(), "storage place") {
+				t.Errorf("no %s: %v, want a MissingDir", gone, err)
+			}
+		})
 	}
 }
 
@@ -209,6 +253,40 @@ func TestPreflightDatabase(t *testing.T) {
 	var inUse *InUse
 	if err := one(t, m.options, "database"); !errors.As(err, &inUse) || inUse.PID != os.Getpid() {
 		t.Errorf("a locked database: %v, want InUse with process %d", err, os.Getpid())
+	}
+}
+
+// TestFindRunning: the tree's own containerd is no fault; one of another root at its address is.
+func TestFindRunning(t *testing.T) {
+	m := newMachine(t, realContainerd(t))
+	if r := FindRunning(t.Context(), m.options); r != nil {
+		t.Fatalf("FindRunning = %+v before anything runs", r)
+	}
+	m.start()
+	m.waitReady()
+	r := FindRunning(t.Context(), m.options)
+	if r == nil || r.PID == 0 || r.Version == "" {
+		t.Fatalf("FindRunning = %+v, want the containerd that runs", r)
+	}
+	for _, f := range Preflight(m.options) {
+		if !f.Warning && !r.Holds(f) {
+			t.Errorf("found %s: %v of the tree's own containerd", f.Check, f.Err)
+		}
+	}
+	other := newMachine(t, m.options.Binary.Path)
+	options := other.options
+	options.Address, other.config.Address = m.options.Address, m.options.Address
+	data, err := RenderConfig(other.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Config = data
+	if r := FindRunning(t.Context(), options); r != nil {
+		t.Errorf("FindRunning = %+v, which has another root", r)
+	}
+	var inUse *InUse
+	if err := one(t, options, "socket"); !errors.As(err, &inUse) || !strings.Contains(err.Error(), "(containerd)") {
+		t.Errorf("another's socket: %v, want InUse with its name", err)
 	}
 }
 

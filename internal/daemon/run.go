@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,7 +17,7 @@ import (
 // it has not stopped within StopTimeout; processes that containerd has started are never signalled.
 //
 // It returns nil after a stop that ctx asked for, *[ExitError] when containerd ended
-// otherwise (with code 0 too), *[StartTimeout], *[CRIError], or, before anything is started,
+// otherwise (with status 0 too), *[StartTimeout], *[CRIError], or, before anything is started,
 // *[PreflightError].
 func Run(ctx context.Context, o Options) error {
 	o = o.withDefaults()
@@ -43,9 +44,7 @@ func Run(ctx context.Context, o Options) error {
 		_, err := logpump.Pump(pumpsCtx, output, logpump.Options{FieldPrefix: "CONTAINERD_"}, words)
 		return err
 	})
-	if o.RunscFIFO != "" {
-		g.Go(func() error { return pumpFIFO(pumpsCtx, o) })
-	}
+	reading := startFIFO(pumpsCtx, g, o)
 
 	child, err := startChild(g, o, input)
 	_ = input.Close() // the child has its own
@@ -53,17 +52,33 @@ func Run(ctx context.Context, o Options) error {
 		stopPumps()
 		return errors.Join(fmt.Errorf("start containerd: %w", err), g.Wait())
 	}
-	s := supervisor{Options: o, child: child, cri: cri}
+	s := supervisor{Options: o, child: child, cri: cri, reading: reading}
 	s.run(gctx, g)
 	stopPumps()
 	err = g.Wait()
-	return errors.Join(s.verdict(words.String()), err)
+	return errors.Join(s.verdict(words), err)
 }
 
-// pumpFIFO carries runsc's log; its failure ends the group.
-func pumpFIFO(ctx context.Context, o Options) error {
-	_, err := logpump.Serve(ctx, o.RunscFIFO, o.RunscFIFOFiles, logpump.Options{
-		FieldPrefix: "RUNSC_", Spool: o.RunscSpool, Report: o.Counters, Opened: o.RunscFIFOOpened,
-	}, o.RunscLog)
-	return err
+// startFIFO begins to carry runsc's log, in g, which a failure of it ends. The channel is closed once the FIFO is
+// open; one that was passed open is from the beginning.
+func startFIFO(ctx context.Context, g *errgroup.Group, o Options) <-chan struct{} {
+	reading := make(chan struct{})
+	open := sync.OnceFunc(func() { close(reading) })
+	if o.RunscFIFO == "" || len(o.RunscFIFOFiles) > 0 {
+		open()
+	}
+	if o.RunscFIFO == "" {
+		return reading
+	}
+	opened := func(f *os.File) {
+		o.RunscFIFOOpened(f)
+		open()
+	}
+	g.Go(func() error {
+		_, err := logpump.Serve(ctx, o.RunscFIFO, o.RunscFIFOFiles, logpump.Options{
+			FieldPrefix: "RUNSC_", Spool: o.RunscSpool, Report: o.Counters, Opened: opened,
+		}, o.RunscLog)
+		return err
+	})
+	return reading
 }

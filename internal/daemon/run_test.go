@@ -127,9 +127,10 @@ func TestFailures(t *testing.T) {
 		name, want string
 		spoil      func(m *machine, config string) string
 	}{
-		{"version", "version", func(_ *machine, c string) string { return strings.Replace(c, "version = 3", "version = 9", 1) }},
+		{"version", "version", func(_ *machine, c string) string { return strings.Replace(c, "version = 4", "version = 9", 1) }},
 		{"root is a file", "not a directory", func(m *machine, c string) string {
 			file := m.write("file", "", 0o600)
+			m.options.Root = "" // any, so that it comes to a start
 			return strings.Replace(c, m.config.Root, file, 1)
 		}},
 		{"required plugin", "io.containerd.none.v1.none", func(_ *machine, c string) string {
@@ -203,8 +204,8 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var exit *ExitError
-	if err := m.wait(); !errors.As(err, &exit) || exit.Signal != syscall.SIGKILL || exit.ExitCode() != 137 {
-		t.Errorf("Run = %v, want it to name signal 9", err)
+	if err := m.wait(); !errors.As(err, &exit) || exit.Signal != syscall.SIGKILL || exit.ExitCode() != 137 || exit.LastWords != "" {
+		t.Errorf("Run = %v, want it to name signal 9 and to say nothing that has to do with something else", err)
 	}
 	if isAbsent(m.options.Address) {
 		t.Fatal("there is no stale socket, the test shows nothing")
@@ -285,15 +286,15 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestHonestExit wants the exit code of a child that ends by itself, 0 as well.
+// TestHonestExit wants the exit code of a child that ends by itself. 0 is 1 then: it must not look like success.
 func TestHonestExit(t *testing.T) {
-	for _, code := range []int{0, 3} {
+	for code, want := range map[int]int{0: 1, 3: 3} {
 		m := newMachine(t, "")
 		m.script("echo last\nexit " + strconv.Itoa(code) + "\n")
 		m.start()
 		var exit *ExitError
-		if err := m.wait(); !errors.As(err, &exit) || exit.ExitCode() != code || exit.LastWords != "last" {
-			t.Errorf("Run = %v, want exit code %d and the last line", err, code)
+		if err := m.wait(); !errors.As(err, &exit) || exit.ExitCode() != want || exit.LastWords != "last" {
+			t.Errorf("Run = %v after status %d, want exit code %d and the last line", err, code, want)
 		}
 	}
 }

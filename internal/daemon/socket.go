@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,16 +36,29 @@ func (e *SocketError) Hint() string { return e.Advice }
 type InUse struct {
 	// Path is the database or the socket that it holds.
 	Path string
+	// Socket says that it is the socket.
+	Socket bool
 	// PID is its process; 0 if the kernel does not tell.
 	PID int
 }
 
 func (e *InUse) Error() string {
-	who := "another process"
-	if e.PID > 0 {
-		who = fmt.Sprintf("process %d", e.PID)
+	if e.Socket {
+		return fmt.Sprintf("listen at %q: another containerd answers there, %s", e.Path, e.who())
 	}
-	return fmt.Sprintf("use %q: %s has it, another containerd or an offline import", e.Path, who)
+	return fmt.Sprintf("use %q: %s holds its lock, another containerd or an offline import", e.Path, e.who())
+}
+
+// who names the process.
+func (e *InUse) who() string {
+	if e.PID == 0 {
+		return "another process"
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", e.PID))
+	if err != nil {
+		return fmt.Sprintf("pid %d", e.PID)
+	}
+	return fmt.Sprintf("pid %d (%s)", e.PID, strings.TrimSpace(string(name)))
 }
 
 // Hint says what to do about it.
@@ -82,12 +96,12 @@ func probe(path string) error {
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, os.ErrDeadlineExceeded):
-		return &InUse{Path: path} // its queue is full
+		return &InUse{Path: path, Socket: true} // its queue is full
 	case err != nil:
 		return err
 	}
 	defer conn.Close()
-	return &InUse{Path: path, PID: peer(conn)}
+	return &InUse{Path: path, Socket: true, PID: peer(conn)}
 }
 
 // peer returns the process that listens behind conn, 0 if it is not known.

@@ -22,6 +22,8 @@ type supervisor struct {
 	Options
 	child *child
 	cri   bool // the CRI plugin is configured
+	// reading is closed once the log FIFO is read.
+	reading <-chan struct{}
 
 	asked    bool  // the context ended
 	ready    bool  // the API has answered
@@ -134,17 +136,17 @@ func (s *supervisor) relay(ctx context.Context) {
 }
 
 // verdict returns what Run returns for the end that the child has come to.
-func (s *supervisor) verdict(lastWords string) error {
-	end := exitError(s.child, lastWords)
+func (s *supervisor) verdict(words *lastWords) error {
+	end := exitError(s.child, words)
 	end.Killed = s.killed
 	switch {
 	case s.unfit != nil:
 		return s.unfit
 	case s.timedOut:
-		return &StartTimeout{Address: s.Address, After: s.StartTimeout, LastWords: lastWords}
+		return &StartTimeout{Address: s.Address, After: s.StartTimeout, LastWords: words.of(s.StartTimeout + recently)}
 	case !s.asked, s.killed:
 		return end
-	case end.ExitCode() == 0, end.Signal == syscall.SIGTERM:
+	case end.Signal == 0 && end.Code == 0, end.Signal == syscall.SIGTERM:
 		return nil
 	case !s.ready:
 		return nil // interrupted while it started, containerd exits with 1
@@ -153,8 +155,14 @@ func (s *supervisor) verdict(lastWords string) error {
 }
 
 // waitReady returns containerd's version as soon as it and, where it is configured, its CRI
-// plugin answer.
+// plugin answer, and the log FIFO is read.
 func (s *supervisor) waitReady(ctx context.Context) (string, error) {
+	s.Status("waiting for the log FIFO to be read")
+	select {
+	case <-s.reading:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 	s.Status("waiting for containerd to answer at " + s.Address)
 	version, err := waitServing(ctx, s.Address)
 	if err != nil || !s.cri {

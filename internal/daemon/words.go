@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"seedbed/logpump"
 )
@@ -11,8 +12,10 @@ import (
 const (
 	// manyErrors is how many error lines are told at the end.
 	manyErrors = 3
-	// longestWord bounds each of them, in bytes.
-	longestWord = 600
+	// longestWord bounds each of them, in bytes: the whole line is in the log.
+	longestWord = 300
+	// recently is how old they may be at an end: an error of an hour ago explains none.
+	recently = 10 * time.Second
 )
 
 // lastWords is a sink that hands records on and remembers the last errors and the
@@ -20,8 +23,14 @@ const (
 type lastWords struct {
 	logpump.Sink
 	mu     sync.Mutex
-	errors []string
+	errors []spoken
 	last   string
+}
+
+// spoken is what was said, and when.
+type spoken struct {
+	text string
+	at   time.Time
 }
 
 func (l *lastWords) Send(records []logpump.Record) (int, error) {
@@ -30,10 +39,12 @@ func (l *lastWords) Send(records []logpump.Record) (int, error) {
 	defer l.mu.Unlock()
 	for _, r := range records {
 		l.last = word(r.Message)
-		if r.Priority <= logpump.Error && !slices.Contains(l.errors, l.last) {
-			l.errors = append(l.errors, l.last)
-			l.errors = l.errors[max(0, len(l.errors)-manyErrors):]
+		if r.Priority > logpump.Error {
+			continue
 		}
+		l.errors = slices.DeleteFunc(l.errors, func(s spoken) bool { return s.text == l.last })
+		l.errors = append(l.errors, spoken{l.last, time.Now()})
+		l.errors = l.errors[max(0, len(l.errors)-manyErrors):]
 	}
 	return n, err
 }
@@ -46,12 +57,30 @@ func word(message string) string {
 	return strings.Clone(message)
 }
 
-func (l *lastWords) String() string {
+// of returns the last errors that are no older than age, and the last record when it is none of them.
+func (l *lastWords) of(age time.Duration) string {
+	lines := l.errorsOf(age)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	words := l.errors
-	if l.last != "" && !slices.Contains(words, l.last) {
-		words = append(slices.Clone(words), l.last)
+	said := func(s spoken) bool { return s.text == l.last }
+	switch {
+	case l.last == "" || slices.ContainsFunc(l.errors, said):
+		return lines
+	case lines == "":
+		return l.last
 	}
-	return strings.Join(words, "; ")
+	return lines + "; " + l.last
+}
+
+// errorsOf returns the last errors that are no older than age.
+func (l *lastWords) errorsOf(age time.Duration) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var lines []string
+	for _, s := range l.errors {
+		if time.Since(s.at) <= age {
+			lines = append(lines, s.text)
+		}
+	}
+	return strings.Join(lines, "; ")
 }
