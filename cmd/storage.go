@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -89,6 +90,7 @@ func (o *placeOptions) check() error {
 }
 
 func runPlace(ctx context.Context, o *placeOptions) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(1000)) // over soon: at boot, collecting takes longer than it is worth
 	layout, err := readLayout(o.layout)
 	if err != nil {
 		return err
@@ -200,12 +202,19 @@ func placeSummary(o *placeOptions, plan *storage.Plan) string {
 }
 
 // declared counts the declared nodes and those of them that change: not the
-// parents that no node describes, and not orphans, which are not touched.
+// parents that no node describes, and not orphans, which are not touched. A node
+// may have several steps, but one that keeps it comes last.
 func declared(plan *storage.Plan) (nodes, changed int) {
-	changes := map[string]bool{} // by id: a node may have two steps
-	for _, step := range plan.Steps {
-		if step.ID != "" && step.Action != storage.ActionOrphan {
+	changes := map[string]bool{} // by id
+	for i := range plan.Steps {
+		switch step := &plan.Steps[i]; {
+		case step.ID == "" || step.Action == storage.ActionOrphan:
+		case step.Changes() || step.Action == storage.ActionConflict:
 			changes[step.ID] = changes[step.ID] || step.Changes()
+		default:
+			if _, counted := changes[step.ID]; !counted {
+				nodes++
+			}
 		}
 	}
 	for _, yes := range changes {
@@ -213,7 +222,7 @@ func declared(plan *storage.Plan) (nodes, changed int) {
 			changed++
 		}
 	}
-	return len(changes), changed
+	return nodes + len(changes), changed
 }
 
 func newStorageCheckCommand(g *globals) *cobra.Command {
@@ -312,6 +321,7 @@ func runShow(o *showOptions) error {
 		if err != nil {
 			return err
 		}
+		layout.Declaration = layout.Digest()
 		document, nodes = layout, layout.Nodes
 	default:
 		manifest, err := storage.ReadManifest(o.manifest)

@@ -34,7 +34,15 @@ type Mode uint32
 const modeBits Mode = 0o7777
 
 // String returns the mode as at least four octal digits.
-func (m Mode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
+func (m Mode) String() string { return string(m.append(nil)) }
+
+// append appends the mode's text.
+func (m Mode) append(b []byte) []byte {
+	if m > modeBits {
+		return strconv.AppendUint(b, uint64(m), 8)
+	}
+	return append(b, byte('0'+m>>9&7), byte('0'+m>>6&7), byte('0'+m>>3&7), byte('0'+m&7))
+}
 
 // MarshalText implements [encoding.TextMarshaler].
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
@@ -208,7 +216,7 @@ func badName(name string) string {
 		return fmt.Sprintf("name %q: expected a name of its own", name)
 	case strings.Contains(name, "/"):
 		return fmt.Sprintf("name %q: contains a slash", name)
-	case strings.ContainsFunc(name, unicode.IsControl):
+	case !visible(name) && strings.ContainsFunc(name, unicode.IsControl):
 		return fmt.Sprintf("name %q: contains a control character", name)
 	case len(name) > maxName:
 		return fmt.Sprintf("name %.20q…: %d bytes long: at most %d are possible", name, len(name), maxName)

@@ -27,7 +27,7 @@ func fhs() (*Layout, error) {
 			n.Kind, n.Target, n.When, n.Creator, n.Mode = KindFile, "", "", CreatorOperator, 0o644
 		}
 	}
-	l.Declaration = l.digest()
+	l.Declaration = l.Digest()
 	return l, l.Validate()
 }
 

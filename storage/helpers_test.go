@@ -41,7 +41,7 @@ func layout(t *testing.T, lines ...string) *Layout {
 		n.Creator = n.creator()
 		l.Nodes = append(l.Nodes, n)
 	}
-	l.Declaration = l.digest()
+	l.Declaration = l.Digest()
 	return l
 }
 

@@ -1,9 +1,6 @@
 package storage
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +30,8 @@ type Layout struct {
 	Schema string `json:"schema"`
 	// Name is node, fhs, or whatever a file says.
 	Name string `json:"layout"`
-	// Declaration is the digest of nodes and mounts ("sha256:…"). It is computed, never taken from a file.
+	// Declaration is the digest of nodes and mounts ("sha256:…"). It is computed, never taken from a file: [Builtin]
+	// and [Place] do so, [ReadLayout] leaves it empty.
 	Declaration string  `json:"declaration,omitempty"`
 	Nodes       []Node  `json:"nodes"`
 	Mounts      []Mount `json:"mounts"`
@@ -68,7 +66,7 @@ func ReadLayout(path string) (*Layout, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxLayout+1))
+	data, err := readAll(f, maxLayout)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +82,7 @@ func ReadLayout(path string) (*Layout, error) {
 }
 
 // parseLayout decodes a layout or manifest and drops what belongs to a manifest only.
-func parseLayout(data []byte) (*Layout, error) {
+func parseLayout(data string) (*Layout, error) {
 	m, err := decode(data, maxLayout)
 	if err != nil {
 		return nil, err
@@ -98,7 +96,6 @@ func parseLayout(data []byte) (*Layout, error) {
 	for i := range l.Mounts {
 		l.Mounts[i].State = ""
 	}
-	l.Declaration = l.digest()
 	return l, nil
 }
 
@@ -113,14 +110,29 @@ func (n *Node) dropNamed() {
 }
 
 // decode reads one document of at most limit bytes strictly. The manifest's fields are a superset of the layout's.
-func decode(data []byte, limit int) (*Manifest, error) {
+func decode(data string, limit int) (*Manifest, error) {
 	switch {
 	case len(data) > limit:
 		return nil, fmt.Errorf("more than %d bytes: expected a layout or manifest", limit)
-	case len(bytes.TrimSpace(data)) == 0:
+	case strings.TrimSpace(data) == "":
 		return nil, errors.New("empty file: expected JSON")
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
+	m, ok := quick(data)
+	if !ok {
+		var err error
+		if m, err = strict(data); err != nil {
+			return nil, err
+		}
+	}
+	if m.Schema != Schema {
+		return nil, fmt.Errorf("schema %q: expected %q", m.Schema, Schema)
+	}
+	return m, nil
+}
+
+// strict decodes any document, and says what is wrong and where.
+func strict(data string) (*Manifest, error) {
+	d := json.NewDecoder(strings.NewReader(data))
 	d.DisallowUnknownFields()
 	var m Manifest
 	if err := d.Decode(&m); err != nil {
@@ -129,14 +141,11 @@ func decode(data []byte, limit int) (*Manifest, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return nil, fmt.Errorf("%s: data after the end of the document", lineColumn(data, d.InputOffset()))
 	}
-	if m.Schema != Schema {
-		return nil, fmt.Errorf("schema %q: expected %q", m.Schema, Schema)
-	}
 	return &m, nil
 }
 
 // located adds to a decoder's error where it is, when it knows.
-func located(data []byte, err error) error {
+func located(data string, err error) error {
 	var syntax *json.SyntaxError
 	var wrong *json.UnmarshalTypeError
 	switch {
@@ -150,30 +159,17 @@ func located(data []byte, err error) error {
 		return fmt.Errorf("%s: the document ends too early", lineColumn(data, int64(len(data))))
 	}
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		at := max(bytes.Index(data, []byte(field)), 0) // the decoder does not say where
+		at := max(strings.Index(data, field), 0) // the decoder does not say where
 		return fmt.Errorf("%s: unknown field %s", lineColumn(data, int64(at)), field)
 	}
 	return err
 }
 
 // lineColumn turns an offset into the words that an editor understands.
-func lineColumn(data []byte, offset int64) string {
+func lineColumn(data string, offset int64) string {
 	before := data[:min(int(offset), len(data))]
-	line := bytes.Count(before, []byte("\n")) + 1
-	return fmt.Sprintf("line %d, column %d", line, len(before)-bytes.LastIndexByte(before, '\n'))
-}
-
-// digest is the digest of what the layout declares; its name and schema do not count.
-func (l *Layout) digest() string {
-	data, err := json.Marshal(struct {
-		Nodes  []Node
-		Mounts []Mount
-	}{l.Nodes, l.Mounts})
-	if err != nil {
-		return "" // plain structs of strings and numbers always marshal
-	}
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	line := strings.Count(before, "\n") + 1
+	return fmt.Sprintf("line %d, column %d", line, len(before)-strings.LastIndexByte(before, '\n'))
 }
 
 // declare reads the layout from a tree of structs. All findings about the structs are joined.
@@ -200,7 +196,7 @@ func declare(name string, tree any) (*Layout, error) {
 	if err := errors.Join(findings...); err != nil {
 		return nil, err
 	}
-	l.Declaration = l.digest()
+	l.Declaration = l.Digest()
 	return l, l.Validate()
 }
 

@@ -155,12 +155,12 @@ func distance(a, b string) int {
 
 // manifestFile is where the manifest goes, and what is there now.
 type manifestFile struct {
-	dir      *folder
-	name     string
-	found    found
-	previous *Manifest // nil when there is none that can be read
-	write    bool      // what is there has to be replaced
-	data     []byte    // by this
+	dir   *folder
+	name  string
+	found found
+	text  string // what is there now
+	write bool   // it has to be replaced
+	data  []byte // by this
 }
 
 // manifest plans the manifest: what it will say, whether that is news, and which nodes of the previous one are orphans.
@@ -170,7 +170,7 @@ func (pl *planner) manifest(o PlaceOptions) error {
 		return err // without /proc, in a bare chroot, there is no boot to name; readers on a booted host will not trust it
 	}
 	pl.plan.manifest = &Manifest{
-		Schema: Schema, Layout: pl.layout.Name, LayoutFile: pl.layout.file, Declaration: pl.layout.digest(),
+		Schema: Schema, Layout: pl.layout.Name, LayoutFile: pl.layout.file, Declaration: pl.layout.Digest(),
 		Root: o.Root, BootID: boot, Nodes: pl.placed, Mounts: pl.placedMounts,
 	}
 	if err := pl.manifestNodes(o); err != nil {
@@ -185,18 +185,64 @@ func (pl *planner) manifest(o PlaceOptions) error {
 		pl.refuse(err)
 		return nil
 	}
-	pl.orphans(f.previous)
-	f.write = f.previous == nil || !f.previous.says(pl.plan.manifest) || f.found.mode != manifestMode ||
-		f.found.uid != pl.caller.uid || f.found.links != 1
+	f.write = !pl.unchanged(&f) || f.found.mode != manifestMode || f.found.uid != pl.caller.uid || f.found.links != 1
 	if f.write {
 		pl.parents(f.dir)
 		pl.writable(f.dir)
 		f.data, err = pl.plan.manifest.encode()
-	} else {
-		pl.plan.manifest = f.previous
 	}
 	pl.plan.file = f
 	return err
+}
+
+// unchanged reports whether the manifest that is there says what the new one does; the plan has the one that is there
+// then. Mostly it does so byte for byte, and need not be decoded to be seen to.
+func (pl *planner) unchanged(f *manifestFile) bool {
+	next := pl.plan.manifest
+	if next.isText(f.text) {
+		return true
+	}
+	if len(f.text) > 0 {
+		previous, err := decode(f.text, maxManifest)
+		if err != nil {
+			pl.warn("the previous manifest %q cannot be read (%v) and is replaced", f.dir.hostOf(f.name), err)
+			return false
+		}
+		pl.orphans(previous)
+		if previous.says(next) {
+			pl.plan.manifest = previous
+			return true
+		}
+	}
+	return false
+}
+
+// isText reports whether a text is the manifest's but for the generation and, of an image root, the boot: see says.
+// These it takes over from the text then.
+func (m *Manifest) isText(text string) bool {
+	was := *m
+	m.Generation = headField(text, "generation")
+	if m.Root != "/" {
+		m.BootID = headField(text, "boot_id")
+	}
+	same := true
+	err := m.parts(func(part []byte) {
+		if same = same && strings.HasPrefix(text, string(part)); same {
+			text = text[len(part):]
+		}
+	})
+	if err == nil && same && text == "" {
+		return true
+	}
+	*m = was
+	return false
+}
+
+// headField finds a field that stands before the nodes, without decoding.
+func headField(text, name string) string {
+	_, value, _ := strings.Cut(text[:min(len(text), 16<<10)], `"`+name+`":"`)
+	value, _, _ = strings.Cut(value, `"`)
+	return value
 }
 
 // manifestNodes refuses nodes that take the manifest's place, or make what is above it no directory or one that readers
@@ -207,15 +253,16 @@ func (pl *planner) manifestNodes(o PlaceOptions) error {
 		return nil
 	}
 	var findings []error
+	above := path.Dir(inside)
 	for i := range pl.placed {
 		n := &pl.placed[i]
 		fact := ""
 		switch {
-		case n.Path == inside, strings.HasPrefix(n.Path, inside+"/"):
+		case isOrBelow(n.Path, inside):
 			fact = "is the manifest's own place"
-		case strings.HasPrefix(inside, n.Path+"/") && n.Kind != KindDir && !n.Host:
+		case isOrBelow(inside, n.Path) && n.Kind != KindDir && !n.Host:
 			fact = "lies above the manifest: expected a dir"
-		case n.Path == path.Dir(inside) && n.Mode&0o022 != 0 && !n.Host:
+		case n.Path == above && n.Mode&0o022 != 0 && !n.Host:
 			fact = fmt.Sprintf("holds the manifest, and has mode %s: expected it writable by its owner only", n.Mode)
 		}
 		if fact != "" {
@@ -223,6 +270,11 @@ func (pl *planner) manifestNodes(o PlaceOptions) error {
 		}
 	}
 	return errors.Join(findings...)
+}
+
+// isOrBelow reports whether a clean path is another one or lies below it.
+func isOrBelow(p, dir string) bool {
+	return strings.HasPrefix(p, dir) && (len(p) == len(dir) || p[len(dir)] == '/' || dir == "/")
 }
 
 // trusted refuses to write the manifest into a directory from which its readers would not take it. One that a node
@@ -276,7 +328,7 @@ func (pl *planner) openManifest(o PlaceOptions) (manifestFile, error) {
 	return f, pl.readPrevious(&f)
 }
 
-// readPrevious reads the manifest that is there. One that is damaged is only warned about: it is replaced.
+// readPrevious reads the manifest that is there.
 func (pl *planner) readPrevious(f *manifestFile) (err error) {
 	if f.found, err = f.dir.look(f.name); err != nil || f.found.kind == "" {
 		return err
@@ -294,14 +346,18 @@ func (pl *planner) readPrevious(f *manifestFile) (err error) {
 	}
 	file := os.NewFile(uintptr(fd), f.dir.hostOf(f.name))
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxManifest+1))
-	if err != nil {
-		return err
+	f.text, err = readAll(file, maxManifest)
+	return err
+}
+
+// readAll reads a file up to limit bytes and one more, which says that it is longer.
+func readAll(f *os.File, limit int) (string, error) {
+	var b strings.Builder
+	if info, err := f.Stat(); err == nil {
+		b.Grow(min(int(info.Size()), limit) + 1)
 	}
-	if f.previous, err = decode(data, maxManifest); err != nil {
-		pl.warn("the previous manifest %q cannot be read (%v) and is replaced", file.Name(), err)
-	}
-	return nil
+	_, err := io.Copy(&b, io.LimitReader(f, int64(limit)+1))
+	return b.String(), err
 }
 
 // says reports whether the manifest that is there says what a new one would. Its generation does not count, nor does
@@ -326,10 +382,7 @@ func sameMount(a, b Mount) bool {
 
 // orphans lists what the previous manifest has and this layout does not. It is left where it is.
 func (pl *planner) orphans(previous *Manifest) {
-	if previous == nil {
-		return
-	}
-	now := map[string]bool{}
+	now := make(map[string]bool, len(pl.placed))
 	for i := range pl.placed {
 		now[pl.placed[i].Path] = true
 	}

@@ -73,7 +73,7 @@ func withMount(t *testing.T, m Mount, lines ...string) *Layout {
 		}
 	}
 	l.Mounts = []Mount{m}
-	l.Declaration = l.digest()
+	l.Declaration = l.Digest()
 	return l
 }
 

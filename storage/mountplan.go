@@ -193,7 +193,7 @@ func (pl *planner) mountStep(f *folder) {
 	point, from := f.mount.point, "an empty directory"
 	if point.absent {
 		pl.parents(point.up)
-		pl.make(Step{ID: n.ID, Path: f.path, Kind: KindDir, want: n, dir: point.up, name: point.name, self: point})
+		pl.make(Step{ID: n.ID, Path: f.path, Kind: KindDir, want: &n, dir: point.up, name: point.name, self: point})
 	} else if point.empty() != nil {
 		from = "a directory with entries, which will be hidden"
 	}
@@ -206,7 +206,7 @@ func (pl *planner) mountStep(f *folder) {
 	pl.add(Step{
 		Action: ActionMount, ID: n.ID, Path: f.path, Kind: KindDir, From: from,
 		To:   strings.Join(words, " ") + " " + n.Mode.String() + " " + found{uid: n.UID, gid: n.GID}.owner(),
-		want: n, dir: f.up, name: f.name, self: f,
+		want: &n, dir: f.up, name: f.name, self: f,
 	})
 	f.step = len(pl.plan.Steps)
 }

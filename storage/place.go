@@ -187,7 +187,7 @@ func (j *journal) make(s *Step) error {
 
 // mount makes a file system that is mounted nowhere yet.
 func (j *journal) mount(s *Step) error {
-	fd, err := s.self.mount.build(&s.want)
+	fd, err := s.self.mount.build(s.want)
 	if err != nil {
 		return err
 	}
@@ -340,8 +340,7 @@ func (s *Step) revert() error {
 	}
 	defer release()
 	if s.Action == ActionChown {
-		s.want.UID, s.want.GID = s.found.uid, s.found.gid
-		s.want.Mode = s.found.mode
+		s.want = &Node{UID: s.found.uid, GID: s.found.gid, Mode: s.found.mode}
 		return s.setOwner(fd)
 	}
 	return s.setMode(fd, s.found.mode)

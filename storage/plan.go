@@ -33,7 +33,7 @@ type Step struct {
 	From string `json:"from,omitempty"` // what is there
 	To   string `json:"to,omitempty"`   // what will be there
 
-	want  Node    // with the owner that it will have
+	want  *Node   // with the owner that it will have
 	found found   // what the plan saw
 	dir   *folder // the directory that holds it
 	name  string

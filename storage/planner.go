@@ -114,9 +114,10 @@ func (pl *planner) node(n *Node) {
 		pl.conflict(n, err)
 		return
 	}
-	n.Path = path.Join(dir.path, name)
 	if s.self != nil {
 		n.Path = s.self.path
+	} else if full := dir.pathOf(name); full != n.Path {
+		n.Path = full
 	}
 	s.Path = n.Path
 	pl.socketLength(n)
@@ -148,7 +149,7 @@ func (pl *planner) conflict(n *Node, err error) {
 
 // see looks at what stands at the node's place. A directory is entered, so links to it are followed inside the root.
 func (pl *planner) see(n *Node, dir *folder, name string) (Step, error) {
-	s := Step{ID: n.ID, Kind: n.Kind, want: *n, dir: dir, name: name}
+	s := Step{ID: n.ID, Kind: n.Kind, want: n, dir: dir, name: name}
 	if n.Kind != KindDir {
 		got, err := dir.look(name)
 		s.found = got
@@ -246,7 +247,7 @@ func (pl *planner) waitsForMount(n *Node) bool {
 
 // make adds the step that makes a node, and checks that its directory can be written.
 func (pl *planner) make(s Step) {
-	s.Action, s.From, s.To = ActionMake, "absent", becomes(&s.want)
+	s.Action, s.From, s.To = ActionMake, "absent", becomes(s.want)
 	pl.writable(s.dir)
 	pl.permitted(&s)
 	pl.add(s)
@@ -276,7 +277,7 @@ func (pl *planner) parents(f *folder) {
 	pl.parents(f.up)
 	n := Node{Path: f.path, Kind: KindDir, Mode: 0o755}
 	pl.own(&n)
-	pl.make(Step{Path: f.path, Kind: KindDir, want: n, dir: f.up, name: f.name, self: f})
+	pl.make(Step{Path: f.path, Kind: KindDir, want: &n, dir: f.up, name: f.name, self: f})
 }
 
 // adopt gives a directory that is to be made as an undeclared parent its declared mode and owner. It comes to that
@@ -285,7 +286,7 @@ func (pl *planner) adopt(n *Node, s Step) {
 	n.State = StatePresent
 	made := &pl.plan.Steps[s.self.step-1]
 	made.ID, made.want = n.ID, s.want
-	made.To = becomes(&s.want)
+	made.To = becomes(s.want)
 	pl.permitted(made)
 }
 
@@ -330,7 +331,9 @@ func (pl *planner) differences(n *Node, s Step) {
 	}
 	if chmod {
 		c := s
-		c.want.Mode = mode
+		want := *n
+		want.Mode = mode
+		c.want = &want
 		c.Action, c.From, c.To = ActionChmod, s.found.mode.String(), mode.String()
 		pl.change(c)
 	}
@@ -412,7 +415,10 @@ func (pl *planner) unwritable(dir *folder, err error) string {
 
 // socketLength warns where the prefix of the root makes a socket's path longer than bind(2) takes.
 func (pl *planner) socketLength(n *Node) {
-	if full := path.Join(pl.walk.hostPath, n.Path); n.Kind == KindSocket && len(full) > maxSocketPath {
+	if n.Kind != KindSocket {
+		return
+	}
+	if full := path.Join(pl.walk.hostPath, n.Path); len(full) > maxSocketPath {
 		pl.warn("%s: socket path %q is %d bytes long under this root: at most %d can be bound; use a shorter root to run anything on this tree",
 			n.ID, full, len(full), maxSocketPath)
 	}

@@ -204,10 +204,10 @@ func TestLayoutSurvivesItsJSON(t *testing.T) {
 		l := builtin(t, name)
 		data, err := json.Marshal(l)
 		must(t, err)
-		again, err := parseLayout(data)
+		again, err := parseLayout(string(data))
 		must(t, err)
-		if again.Declaration != l.Declaration {
-			t.Errorf("%s: declaration %s after a round trip: expected %s", name, again.Declaration, l.Declaration)
+		if again.Digest() != l.Declaration {
+			t.Errorf("%s: declaration %s after a round trip: expected %s", name, again.Digest(), l.Declaration)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,34 +36,34 @@ func chain(name string) (anchor string, parts []string) {
 
 // readTrusted opens each part of the way without following links, and reads the file at its end: a regular one with one
 // name, at most as long as any manifest and a byte.
-func readTrusted(name string) ([]byte, error) {
+func readTrusted(name string) (string, error) {
 	anchor, parts := chain(name)
 	at, err := openPath(anchor)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer func() { unix.Close(at) }()
 	t := truster{caller: owner{os.Geteuid(), os.Getegid()}}
 	if err := t.anchor(at, anchor, len(parts) == 1); err != nil {
-		return nil, err
+		return "", err
 	}
 	full := anchor
 	for _, part := range parts[:len(parts)-1] {
 		full = filepath.Join(full, part)
 		next, err := t.open(at, part, full, KindDir, unix.O_PATH)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		unix.Close(at)
 		at = next
 	}
 	fd, err := t.open(at, parts[len(parts)-1], name, KindFile, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxManifest+1))
+	return readAll(f, maxManifest)
 }
 
 // anchor looks at the directory where trust begins. It may be sticky, or writable by the caller's own group: nobody

@@ -127,7 +127,7 @@ func TestOwnersByName(t *testing.T) {
 	l := layout(t, "dir /d 0750", "fifo /f 0640")
 	l.Nodes[0].User, l.Nodes[0].Group = "etcd", "logs"
 	l.Nodes[1].Group = "logs"
-	l.Declaration = l.digest()
+	l.Declaration = l.Digest()
 	r := place(t, l, root)
 	if d, f := r.Manifest.Nodes[0], r.Manifest.Nodes[1]; d.UID != 1234 || d.GID != 4321 || d.User != "etcd" || f.UID != 0 || f.GID != 4321 {
 		t.Errorf("the manifest says %+v, %+v", d, f)
@@ -142,7 +142,7 @@ func TestOwnersByName(t *testing.T) {
 	}
 	as, err := ReadLayout(DefaultManifest(root)) // a manifest as a layout: the same declaration
 	must(t, err)
-	if as.Declaration != l.Declaration {
+	if as.Digest() != l.Declaration {
 		t.Error("the numbers of named owners count in the declaration")
 	}
 

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -21,7 +22,7 @@ const (
 // Validate reports everything that is wrong with the layout itself, without a look at any file system. Each finding is
 // a [*ValidationError] with its position; they are joined.
 func (l *Layout) Validate() error {
-	v := &validator{ids: map[string]int{}, paths: map[string]string{}, kinds: map[string]Kind{}}
+	v := &validator{nodes: l.Nodes, paths: make([]string, len(l.Nodes))}
 	if l.Schema != Schema {
 		v.report("layout", "schema %q: expected %q", l.Schema, Schema)
 	}
@@ -31,9 +32,8 @@ func (l *Layout) Validate() error {
 	for i := range l.Nodes {
 		v.node(i, &l.Nodes[i])
 	}
-	for i := range l.Nodes {
-		v.ancestors(i, &l.Nodes[i])
-	}
+	v.names()
+	v.places()
 	v.mounts(l)
 	return errors.Join(v.findings...)
 }
@@ -41,13 +41,31 @@ func (l *Layout) Validate() error {
 // validator collects findings.
 type validator struct {
 	findings []error
-	ids      map[string]int    // id → index of the first node that has it
-	paths    map[string]string // clean path → position of the first node there
-	kinds    map[string]Kind   // clean path → kind
+	nodes    []Node
+	paths    []string // of each node, clean
+	ids      []int    // nodes in the order of their ids
 }
 
 func (v *validator) report(position, format string, args ...any) {
 	v.findings = append(v.findings, &ValidationError{position, fmt.Sprintf(format, args...)})
+}
+
+// about reports a finding about a node.
+func (v *validator) about(i int, format string, args ...any) {
+	v.report(v.position(i), format, args...)
+}
+
+func (v *validator) position(i int) string { return position(i, &v.nodes[i]) }
+
+// ordered returns the nodes in an order, equal ones as they are listed. A list in that order already, which most are,
+// is gone through once.
+func (v *validator) ordered(compare func(a, b int) int) []int {
+	order := make([]int, len(v.nodes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(compare(a, b), a-b) })
+	return order
 }
 
 // position names a node: by its id, or by its place in the list when it has none.
@@ -60,34 +78,83 @@ func position(i int, n *Node) string {
 
 // badID says what is wrong with an id, or returns "".
 func badID(id string) string {
-	for word := range strings.SplitSeq(id, ".") {
-		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
-			return fmt.Sprintf("id %q: expected words of a-z, 0-9 and _ with dots between", id)
+	inWord := false
+	for i := range len(id) {
+		c := id[i]
+		letter := c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_'
+		if !letter && (c != '.' || !inWord) {
+			inWord = false
+			break
 		}
+		inWord = letter
+	}
+	if !inWord {
+		return fmt.Sprintf("id %q: expected words of a-z, 0-9 and _ with dots between", id)
 	}
 	return ""
 }
 
 func (v *validator) node(i int, n *Node) {
-	at := position(i, n)
 	if fact := badID(n.ID); fact != "" {
-		v.report(at, "%s", fact)
-	} else if first, twice := v.ids[n.ID]; twice {
-		v.report(at, "id %q is already that of nodes[%d]", n.ID, first)
-	} else {
-		v.ids[n.ID] = i
+		v.about(i, "%s", fact)
 	}
+	v.paths[i] = n.Path
 	if fact := badPath(n.Path); fact != "" {
-		v.report(at, "%s", fact)
+		v.about(i, "%s", fact)
+		v.paths[i] = path.Clean(n.Path)
 	}
-	clean := path.Clean(n.Path)
-	if first, twice := v.paths[clean]; twice {
-		v.report(at, "path %q is already that of %s", n.Path, first)
-	} else {
-		v.paths[clean], v.kinds[clean] = at, n.Kind
+	v.properties(i, n)
+	v.symlink(i, n)
+}
+
+// names checks that no id is there twice.
+func (v *validator) names() {
+	v.ids = v.ordered(func(a, b int) int { return strings.Compare(v.nodes[a].ID, v.nodes[b].ID) })
+	first := 0
+	for k, i := range v.ids {
+		switch id := v.nodes[i].ID; {
+		case k == 0 || id != v.nodes[first].ID:
+			first = i
+		case badID(id) == "":
+			v.about(i, "id %q is already that of nodes[%d]", id, first)
+		}
 	}
-	v.properties(at, n)
-	v.symlink(at, n)
+}
+
+// find returns the index of the first node with an id, or -1.
+func (v *validator) find(id string) int {
+	k, ok := slices.BinarySearchFunc(v.ids, id, func(i int, id string) int { return strings.Compare(v.nodes[i].ID, id) })
+	if !ok {
+		return -1
+	}
+	return v.ids[k]
+}
+
+// places checks that no path is there twice, and that the nearest declared node above each is a directory; that one's
+// own ancestors are checked with it.
+func (v *validator) places() {
+	var above []int // the nodes that the present one lies below, and its forerunner
+	for _, i := range v.ordered(func(a, b int) int { return comparePaths(v.paths[a], v.paths[b]) }) {
+		p := v.paths[i]
+		for len(above) > 0 && !isOrBelow(p, v.paths[above[len(above)-1]]) {
+			above = above[:len(above)-1]
+		}
+		if len(above) > 0 {
+			v.below(i, above[len(above)-1])
+		}
+		above = append(above, i)
+	}
+}
+
+// below checks a node that has the path of another, or lies below it.
+func (v *validator) below(i, above int) {
+	a := &v.nodes[above]
+	switch {
+	case v.paths[i] == v.paths[above]:
+		v.about(i, "path %q is already that of %s", v.nodes[i].Path, v.position(above))
+	case a.Kind != KindDir && strings.HasPrefix(v.paths[i], "/"):
+		v.about(i, "path %q: lies below %q, which %s declares as %s", v.nodes[i].Path, v.paths[above], v.position(above), a.Kind)
+	}
 }
 
 // badPath says what is wrong with a path, or returns "".
@@ -99,9 +166,9 @@ func badPath(p string) string {
 		return fmt.Sprintf("path %q: is relative: expected an absolute path inside the root", p)
 	case p == "/":
 		return ""
-	case strings.ContainsFunc(p, unicode.IsControl) || !utf8.ValidString(p):
+	case !visible(p) && (strings.ContainsFunc(p, unicode.IsControl) || !utf8.ValidString(p)):
 		return fmt.Sprintf("path %q: contains a control character or no UTF-8", p)
-	case strings.ContainsFunc(p, unseen):
+	case !visible(p) && strings.ContainsFunc(p, unseen):
 		return fmt.Sprintf("path %+q: contains a character that cannot be seen", p)
 	case len(p) > maxPath:
 		return fmt.Sprintf("path %.40q…: %d bytes long: at most %d are possible", p, len(p), maxPath)
@@ -114,58 +181,56 @@ func badPath(p string) string {
 	return ""
 }
 
+// visible reports whether a text is of visible ASCII characters and spaces, as most are: no other rule is needed then.
+func visible(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
 // unseen reports whether a character has no look of its own: a mark that turns the direction of text, say, or what JSON
 // makes of bytes that are not UTF-8.
 func unseen(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) }
 
 // properties checks kind, mode, owner, creator and condition.
-func (v *validator) properties(at string, n *Node) {
+func (v *validator) properties(i int, n *Node) {
 	if !n.Kind.known() {
-		v.report(at, "kind %q: expected dir, file, fifo, socket or symlink", n.Kind)
+		v.about(i, "kind %q: expected dir, file, fifo, socket or symlink", n.Kind)
 	}
 	if n.Mode == 0 && n.Kind != KindSymlink || n.Mode&^modeBits != 0 {
-		v.report(at, "mode %s: expected an octal string such as \"0755\"", n.Mode)
+		v.about(i, "mode %s: expected an octal string such as \"0755\"", n.Mode)
 	}
 	if n.UID < 0 || n.GID < 0 || int64(n.UID) >= math.MaxUint32 || int64(n.GID) >= math.MaxUint32 {
-		v.report(at, "owner %d:%d: expected numbers from 0 to %d", n.UID, n.GID, int64(math.MaxUint32)-1)
+		v.about(i, "owner %d:%d: expected numbers from 0 to %d", n.UID, n.GID, int64(math.MaxUint32)-1)
 	}
 	if n.User != "" && badAccount(n.User) {
-		v.report(at, "user %q: is no name of a user", n.User)
+		v.about(i, "user %q: is no name of a user", n.User)
 	}
 	if n.Group != "" && badAccount(n.Group) {
-		v.report(at, "group %q: is no name of a group", n.Group)
+		v.about(i, "group %q: is no name of a group", n.Group)
 	}
 	if !slices.Contains([]string{"", CreatorSeedbed, CreatorRuntime, CreatorOperator}, n.Creator) {
-		v.report(at, "creator %q: expected seedbed, runtime or operator", n.Creator)
+		v.about(i, "creator %q: expected seedbed, runtime or operator", n.Creator)
 	}
 	if n.When != "" && n.When != WhenImage {
-		v.report(at, "when %q: expected %q or nothing", n.When, WhenImage)
+		v.about(i, "when %q: expected %q or nothing", n.When, WhenImage)
 	}
 	if n.Kind == KindSocket && len(n.Path) > maxSocketPath {
-		v.report(at, "socket path %q: %d bytes long: at most %d can be bound", n.Path, len(n.Path), maxSocketPath)
+		v.about(i, "socket path %q: %d bytes long: at most %d can be bound", n.Path, len(n.Path), maxSocketPath)
 	}
 }
 
-func (v *validator) symlink(at string, n *Node) {
+func (v *validator) symlink(i int, n *Node) {
 	switch {
 	case n.Kind != KindSymlink && n.Target != "":
-		v.report(at, "target %q: only a symlink has one", n.Target)
+		v.about(i, "target %q: only a symlink has one", n.Target)
 	case n.Kind == KindSymlink && n.Target == "":
-		v.report(at, "target is empty: expected what the symlink points to")
+		v.about(i, "target is empty: expected what the symlink points to")
 	case len(n.Target) > maxPath || strings.ContainsRune(n.Target, 0):
-		v.report(at, "target %.40q: is no path", n.Target)
-	}
-}
-
-// ancestors checks that whatever stands above a node is a directory.
-func (v *validator) ancestors(i int, n *Node) {
-	if !strings.HasPrefix(n.Path, "/") {
-		return
-	}
-	for p := path.Dir(path.Clean(n.Path)); p != "/"; p = path.Dir(p) {
-		if kind, declared := v.kinds[p]; declared && kind != KindDir {
-			v.report(position(i, n), "path %q: lies below %q, which %s declares as %s", n.Path, p, v.paths[p], kind)
-		}
+		v.about(i, "target %.40q: is no path", n.Target)
 	}
 }
 
@@ -173,11 +238,11 @@ func (v *validator) mounts(l *Layout) {
 	seen := map[string]bool{}
 	for i, m := range l.Mounts {
 		at := fmt.Sprintf("mount %s (mounts[%d])", m.ID, i)
-		node, known := v.ids[m.ID]
+		node := v.find(m.ID)
 		switch {
 		case seen[m.ID]:
 			v.report(at, "id %q is already that of another mount", m.ID)
-		case !known:
+		case node < 0:
 			v.report(at, "there is no node %q: expected the id of the directory that is the mount point", m.ID)
 		case l.Nodes[node].Kind != KindDir || l.Nodes[node].Path != m.Path:
 			v.report(at, "node %s is the %s %q: expected the dir %q", m.ID, l.Nodes[node].Kind, l.Nodes[node].Path, m.Path)
@@ -190,7 +255,7 @@ func (v *validator) mounts(l *Layout) {
 	}
 	for i := range l.Nodes {
 		if n := &l.Nodes[i]; n.Mount != "" && !seen[n.Mount] {
-			v.report(position(i, n), "mount %q: there is no such mount", n.Mount)
+			v.about(i, "mount %q: there is no such mount", n.Mount)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -161,7 +162,12 @@ func FuzzLayout(f *testing.F) {
 	f.Add([]byte(`{"schema":"seedbed.storage/v1","nodes":[{"id":"a","path":"/a","kind":"dir","mode":"0755","mount":"a"}],` +
 		`"mounts":[{"id":"a","path":"/a","policy":"make","fstype":"tmpfs","options":["ro"]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l, err := parseLayout(data)
+		l, err := parseLayout(string(data))
+		if q, ok := quick(string(data)); ok {
+			if s, err := strict(string(data)); err != nil || !reflect.DeepEqual(q, s) {
+				t.Fatalf("read quickly: %+v: strictly: %+v, %v", q, s, err)
+			}
+		}
 		if err != nil || l.Validate() != nil {
 			return
 		}
@@ -169,12 +175,12 @@ func FuzzLayout(f *testing.F) {
 		if err != nil {
 			t.Fatalf("marshal: %v", err)
 		}
-		again, err := parseLayout(out)
+		again, err := parseLayout(string(out))
 		if err != nil {
 			t.Fatalf("parse again: %v", err)
 		}
-		if err := again.Validate(); err != nil || again.Declaration != l.Declaration {
-			t.Fatalf("after a round trip: %v, declaration %s: expected %s", err, again.Declaration, l.Declaration)
+		if err := again.Validate(); err != nil || again.Digest() != l.Digest() {
+			t.Fatalf("after a round trip: %v, declaration %s: expected %s", err, again.Digest(), l.Digest())
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -73,6 +74,9 @@ type walker struct {
 	caller   *owner // whom it is safe for; nil walks without a care, to look
 	opened   []*folder
 	beside   []*walker // of a manifest outside the root
+
+	lastPath string  // where the last locate led: nodes come by directories
+	lastDir  *folder // nil before
 }
 
 // folder is a directory inside the root: found, or absent and to be made.
@@ -83,8 +87,8 @@ type folder struct {
 	path   string // inside the root, without links
 	absent bool
 	found  found
-	fd     int // O_PATH, or -1
-	inside map[string]reached
+	fd     int       // O_PATH, or -1
+	inside []reached // by name
 
 	mount *mounting // it is the root of a file system that is yet to be mounted
 	step  int       // index+1 of the plan's step that makes it
@@ -93,6 +97,7 @@ type folder struct {
 
 // reached is the remembered result of entering a name.
 type reached struct {
+	name   string
 	folder *folder
 	err    error
 }
@@ -145,14 +150,18 @@ func (w *walker) Close() {
 
 // locate walks to the directory that holds the last name of a clean path inside the root, and returns both.
 func (w *walker) locate(p string) (*folder, string, error) {
-	dir := w.root
 	parent, name := path.Split(p)
+	if w.lastDir != nil && w.lastPath == parent {
+		return w.lastDir, name, nil
+	}
+	dir := w.root
 	for n := range strings.SplitSeq(parent, "/") {
 		var err error
 		if dir, err = w.enter(dir, n, 0); err != nil {
 			return nil, "", err
 		}
 	}
+	w.lastPath, w.lastDir = parent, dir
 	return dir, name, nil
 }
 
@@ -171,15 +180,21 @@ func (w *walker) enter(dir *folder, name string, hops int) (*folder, error) {
 		}
 		return dir.up, nil
 	}
-	if r, ok := dir.inside[name]; ok {
-		return r.folder, r.err
+	if at, known := dir.entered(name); known {
+		return dir.inside[at].folder, dir.inside[at].err
 	}
 	f, err := w.reach(dir, name, hops)
-	if dir.inside == nil {
-		dir.inside = map[string]reached{}
-	}
-	dir.inside[name] = reached{f, err}
+	at, _ := dir.entered(name) // a link may have led back into dir
+	dir.inside = slices.Insert(dir.inside, at, reached{name, f, err})
 	return f, err
+}
+
+// entered returns where a name is, or is to be, in what was reached from the folder. Names mostly come in their order.
+func (f *folder) entered(name string) (at int, known bool) {
+	if n := len(f.inside); n == 0 || f.inside[n-1].name < name {
+		return n, false
+	}
+	return slices.BinarySearchFunc(f.inside, name, func(r reached, name string) int { return strings.Compare(r.name, name) })
 }
 
 func (w *walker) reach(dir *folder, name string, hops int) (*folder, error) {
@@ -195,7 +210,7 @@ func (w *walker) reach(dir *folder, name string, hops int) (*folder, error) {
 	switch got.kind {
 	case KindDir, "":
 		return &folder{
-			walk: w, up: dir, name: name, path: path.Join(dir.path, name), fd: -1,
+			walk: w, up: dir, name: name, path: dir.pathOf(name), fd: -1,
 			found: got, absent: got.kind == "",
 		}, nil
 	case KindSymlink:
@@ -226,6 +241,11 @@ func (w *walker) follow(dir *folder, name string, hops int) (*folder, error) {
 		}
 	}
 	return at, nil
+}
+
+// pathOf is the path inside the root of a name in the folder.
+func (f *folder) pathOf(name string) string {
+	return strings.TrimSuffix(f.path, "/") + "/" + name
 }
 
 // host is the folder's path on the host.

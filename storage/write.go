@@ -1,9 +1,7 @@
 package storage
 
 import (
-	"bytes"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,20 +17,14 @@ const (
 	tempSuffix        = ".tmp"
 )
 
-// encode names this writing of the manifest and returns its text, with one node to a line so that grep and diff are of
-// use. More than its readers accept is an error.
+// encode names this writing of the manifest and returns its text. More than its readers accept is an error.
 func (m *Manifest) encode() ([]byte, error) {
 	m.Generation = rand.Text()
-	data, err := json.Marshal(m)
-	if err != nil {
-		return nil, err
+	data, err := m.text()
+	if err == nil && len(data) > maxManifest {
+		err = fmt.Errorf("write manifest: %d nodes take %d bytes: at most %d can be read back", len(m.Nodes), len(data), maxManifest)
 	}
-	// Quotes are escaped inside of strings, so this is only found where a node or a mount begins.
-	data = append(bytes.ReplaceAll(data, []byte(`{"id":`), []byte("\n {\"id\":")), '\n')
-	if len(data) > maxManifest {
-		return nil, fmt.Errorf("write manifest: %d nodes take %d bytes: at most %d can be read back", len(m.Nodes), len(data), maxManifest)
-	}
-	return data, nil
+	return data, err
 }
 
 // WriteFile replaces the file at path, on the host, by data, atomically and durably. Its directory has to be there. Errors
