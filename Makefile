@@ -29,8 +29,8 @@ bench: ## measure against real peers, in ratios
 demo: ## place a tree under ./demo, run containerd on it, import sample bundles
 	e2e/demo.sh demo
 
-e2e: ## the end-to-end tests alone (root)
-	e2e/setup.sh && $(TOOL) gotestsum --format=standard-verbose -- -timeout=20m -count=1 ./e2e/...
+e2e: ## the end-to-end tests alone, with real gVisor (root)
+	e2e/setup.sh && SEEDBED_E2E_GVISOR=1 $(TOOL) gotestsum --format=standard-verbose -- -timeout=20m -count=1 ./e2e/...
 
 fuzz: ## fuzz every parser, FUZZTIME each (default 5m)
 	e2e/fuzz.sh $${FUZZTIME:-5m}
