@@ -120,7 +120,7 @@ func exitTable() []exitRow {
 		{exitTryAgain, tests{
 			is(storage.ErrLocked), is(offline.ErrInUse), is(daemon.ErrStartTimeout), as[*daemon.InUse],
 		}},
-		{exitUnavailable, tests{is(preseed.ErrUnavailable)}},
+		{exitUnavailable, tests{is(preseed.ErrUnavailable), is(units.ErrNoSystemd)}},
 		{exitCantCreate, tests{
 			as[*storage.Conflict], as[*storage.BadMount], as[*storage.UnsafePath], as[*storage.Interrupted], as[*units.Conflict], as[*logpump.NotFIFO], as[*daemon.SocketError],
 			is(unix.ENOSPC), is(unix.EDQUOT), is(unix.EROFS), is(unix.ENOENT), is(unix.ENOTDIR), is(unix.EISDIR),

@@ -2,6 +2,8 @@
 package e2e_test
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -116,5 +118,32 @@ func TestNodeWithoutData(t *testing.T) {
 		t.Errorf("something was placed: %v", r)
 	}
 	n.Run("seedbed", "storage", "place", "--mounts=ignore")
+	n.powerOff()
+}
+
+// The first start of containerd fails; when systemd's next try succeeds, the import follows by itself, and nobody has to
+// start the target again.
+func TestNodeAfterAFailedStart(t *testing.T) {
+	n := bootNode(t, programs(t))
+	defer n.explain()
+	config := n.Path("/containerd/conf/config.toml")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(config), 0o755), os.WriteFile(config, []byte("version = \n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	n.Systemctl("start", "--no-block", target) // a systemd of before 254 keeps the job over the tries
+	n.eventually(time.Minute, "containerd's second try", func() bool { return n.Property(containerdUnit, "NRestarts") == "1" })
+	if got := n.state(preseedUnit); got != "inactive/dead" {
+		t.Errorf("%s is %s after containerd's first start failed, want it not started", preseedUnit, got)
+	}
+	if r := n.Try("seedbed", "units", "status"); r.ExitCode != 1 || !strings.Contains(r.Stdout, containerdUnit) {
+		t.Errorf("units status says nothing of the failure: %v", r)
+	}
+	if err := os.Remove(config); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually(time.Minute, "the import after containerd's next start", func() bool { return n.state(preseedUnit) == "active/exited" })
+	n.wantActive()
+	n.wantPinned(ociImage)
+	n.wantUnitsStatus()
 	n.powerOff()
 }

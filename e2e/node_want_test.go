@@ -262,3 +262,28 @@ func (n *node) wantImported(report, status string, images ...string) {
 		n.t.Errorf("images %v, want %v", got, want)
 	}
 }
+
+// wantUnitsStatus wants `units status` to say of each unit what systemd says.
+func (n *node) wantUnitsStatus() {
+	n.t.Helper()
+	var report struct {
+		Units []struct{ Name, File, Active, Sub, Enabled, Status string }
+	}
+	if err := json.Unmarshal([]byte(n.Run("seedbed", "units", "status", "--output", "json")), &report); err != nil {
+		n.t.Fatalf("read the units' status: %v", err)
+	}
+	if len(report.Units) != 5 { // the template has no instance
+		n.t.Errorf("%d units in the status, want 5: %v", len(report.Units), report.Units)
+	}
+	for _, u := range report.Units {
+		if got, want := u.Active+"/"+u.Sub, n.state(u.Name); got != want || u.File != "shipped" {
+			n.t.Errorf("%s is %s and %s, want %s and shipped", u.Name, got, u.File, want)
+		}
+		if want := n.Property(u.Name, "UnitFileState"); u.Enabled != want {
+			n.t.Errorf("%s is %s, want %s", u.Name, u.Enabled, want)
+		}
+		if strings.HasSuffix(u.Name, ".service") && u.Status != n.Property(u.Name, "StatusText") {
+			n.t.Errorf("%s says %q", u.Name, u.Status)
+		}
+	}
+}

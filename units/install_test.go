@@ -173,3 +173,31 @@ func TestInstallIntoNothing(t *testing.T) {
 		t.Errorf("got %v, want the system's error for a root that is not there", err)
 	}
 }
+
+// An image may have its units elsewhere, by a link that is meant for the booted image: it leads inside of the root.
+func TestInstallThroughALinkOfTheImage(t *testing.T) {
+	for _, target := range []string{"/srv/units", "../../srv/units", "../../../../srv/units"} {
+		root := t.TempDir()
+		symlink(t, root, target, Directory)
+		if err := os.MkdirAll(filepath.Join(root, "srv/units"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		install(t, root, Params{}, true)
+		for _, file := range []string{"/srv/units/seedbed.target", "/srv/units/multi-user.target.wants/seedbed.target"} {
+			if _, err := os.Lstat(filepath.Join(root, file)); err != nil {
+				t.Errorf("%s: %v", target, err)
+			}
+		}
+		if got := install(t, root, Params{}, true); len(got) != 0 {
+			t.Errorf("%s: the second run changed %q", target, got)
+		}
+	}
+}
+
+func TestInstallThroughALinkToItself(t *testing.T) {
+	root := t.TempDir()
+	symlink(t, root, "system", Directory)
+	if _, err := Install(root, Params{}, false); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("got %v, want ELOOP", err)
+	}
+}

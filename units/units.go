@@ -20,13 +20,15 @@ import (
 //go:embed *.service *.socket *.target
 var files embed.FS
 
-// Names returns the units in the order in which they start; the target, which groups them, is the last.
+// Names returns the units in the order in which they start; the target, which groups them, is the last. A
+// name with @ is a template, of which nothing starts by itself.
 func Names() []string {
 	return []string{
 		"seedbed-storage.service",
 		"seedbed-runsc-log.socket",
 		"seedbed-containerd.service",
 		"seedbed-preseed.service",
+		"seedbed-log@.service",
 		"seedbed.target",
 	}
 }
@@ -37,6 +39,8 @@ type Params struct {
 	Binary string // seedbed; /usr/bin/seedbed
 	Layout string // what `storage place` places: a built-in layout or a file; node
 	Paths
+	Disks  []Disk // what is mounted at the boot; nothing
+	Unlock string // what opens an encrypted disk: TPM2, or a key file's path; TPM2
 }
 
 // Paths are the nodes of the layout that the service manager has to know by itself.
@@ -75,6 +79,8 @@ func (p Params) withDefaults() Params {
 			Temp:            cmp.Or(p.Temp, n.Temp),
 			Preseed:         cmp.Or(p.Preseed, n.Preseed),
 		},
+		Disks:  p.Disks,
+		Unlock: cmp.Or(p.Unlock, TPM2),
 	}
 }
 
@@ -167,7 +173,7 @@ func (p Params) validate() error {
 	if reason := unfit(p.Layout); reason != "" || strings.HasPrefix(p.Layout, "-") {
 		return &BadParam{"layout", p.Layout, cmp.Or(reason, "expected a name or a file, not a flag")}
 	}
-	return nil
+	return p.validateDisks()
 }
 
 // unfit says why a value cannot stand in a unit file as it is, or "". The settings that take these values differ in
