@@ -62,8 +62,9 @@ func (o *sourceOptions) sources(ctx context.Context, args []string) ([]preseed.S
 		if err := needNodes(manifest, "system.preseed"); err != nil {
 			return nil, err
 		}
-		args = []string{manifest.Tree().System.Preseed.FullPath()}
-		o.Sandbox = daemon.DefaultSandbox
+		system := manifest.Tree().System
+		args = []string{system.Preseed.FullPath()}
+		o.Sandbox = daemon.SandboxImage(system.Conf.Containerd.FullPath())
 	}
 	var sources []preseed.Source
 	for _, arg := range args {
