@@ -65,8 +65,7 @@ func (p *pump) marked(r Record) Record {
 // deliver hands the batch to the sink and goes back to the first record that it has
 // not taken; false when the time for the end is up.
 func (p *pump) deliver() bool {
-	p.store.setDoubt(len(p.places) - 1)
-	n, err := p.sink.Send(p.batch)
+	n, err := p.hand()
 	told := len(p.batch) - (len(p.places) - 1) // 1 with a notice in front
 	if n >= told {
 		p.notice = lost{}
@@ -80,8 +79,22 @@ func (p *pump) deliver() bool {
 	p.split = p.places[done]
 	p.again = max(0, p.again-done)
 	p.store.setSpan(p.split.off, len(p.split.buf))
-	p.store.setDoubt(0)
+	p.store.setDoubt(p.again)
+	p.store.endBatch()
 	return !busy || p.holdOut()
+}
+
+// hand hands the batch to the sink. With a spool, a successor can tell how far it got.
+func (p *pump) hand() (int, error) {
+	if p.store.file == nil {
+		return p.sink.Send(p.batch)
+	}
+	m, ok := p.sink.(marker)
+	p.store.beginBatch(p.places, len(p.batch), ok)
+	if ok {
+		return m.sendMarked(p.batch, p.store.marks())
+	}
+	return p.sink.Send(p.batch)
 }
 
 // count counts the first n records of the batch.
@@ -147,6 +160,7 @@ func (p *pump) drop(keep int) {
 		p.again = max(0, p.again-1)
 	}
 	p.store.setSpan(p.split.off, len(p.split.buf))
+	p.store.setDoubt(p.again)
 }
 
 // lost are records that were dropped and not yet told of.

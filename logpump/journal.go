@@ -27,8 +27,9 @@ const sendTimeout = 100 * time.Millisecond
 type journal struct {
 	path       string
 	identifier string
-	fd         int    // -1 until it is connected
-	buf        []byte // the encoded records of a batch
+	fd         int       // -1 until it is connected
+	buf        []byte    // the encoded records of a batch
+	headers    []message // of Send
 	messages   messages
 }
 
@@ -69,14 +70,22 @@ func (j *journal) connect() error {
 // Send sends one datagram for each record. A journald that is not there is as busy as one
 // that does not read.
 func (j *journal) Send(records []Record) (int, error) {
+	return j.sendMarked(records, j.headers)
+}
+
+// sendMarked is a marker's: the kernel marks each message that is with journald.
+func (j *journal) sendMarked(records []Record, marks []message) (int, error) {
 	j.buf = j.buf[:0]
-	j.messages.reset()
+	j.messages.reset(marks)
 	for _, r := range records {
 		from := len(j.buf)
 		j.encode(r)
 		j.messages.add(from, len(j.buf))
 	}
 	j.messages.fix(j.buf)
+	if marks == nil {
+		j.headers = j.messages.headers
+	}
 	sent, err := 0, error(nil)
 	for sent < len(records) && err == nil {
 		var n int
@@ -100,7 +109,7 @@ func (j *journal) send(from int) (int, error) {
 	case errors.Is(err, unix.EAGAIN):
 		return 0, ErrBusy
 	case errors.Is(err, unix.EMSGSIZE), errors.Is(err, unix.ENOBUFS):
-		return j.sendFile(j.messages.bytes(j.buf, from))
+		return j.sendFile(from)
 	}
 	// journald's socket was made anew, or is gone.
 	_ = j.Close()
@@ -114,29 +123,28 @@ func (j *journal) send(from int) (int, error) {
 }
 
 // sendFile passes an entry that is too long for a datagram in a sealed file.
-func (j *journal) sendFile(entry []byte) (int, error) {
+func (j *journal) sendFile(i int) (int, error) {
 	fd, err := unix.MemfdCreate("journal-entry", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return 0, os.NewSyscallError("memfd_create", err)
 	}
 	f := os.NewFile(uintptr(fd), "journal-entry")
 	defer f.Close()
-	if _, err := f.Write(entry); err != nil {
+	if _, err := f.Write(j.messages.bytes(j.buf, i)); err != nil {
 		return 0, err
 	}
 	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		return 0, os.NewSyscallError("fcntl", err)
 	}
-	switch err := unix.Sendmsg(j.fd, nil, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL); {
+	n, err := j.messages.sendFile(j.fd, i, fd)
+	switch {
 	case errors.Is(err, unix.EAGAIN):
 		return 0, ErrBusy
 	case errors.Is(err, unix.EINTR):
 		return 0, nil
-	case err != nil:
-		return 0, os.NewSyscallError("sendmsg", err)
 	}
-	return 1, nil
+	return n, err
 }
 
 // encode appends r to the buffer in journald's native format. Fields whose

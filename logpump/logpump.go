@@ -68,6 +68,12 @@ const (
 // are kept and offered again.
 var ErrBusy = errors.New("the receiver takes no records at the moment")
 
+// marker is a [Sink] that has the kernel mark which records the receiver has, at the moment it
+// has them.
+type marker interface {
+	sendMarked(records []Record, marks []message) (int, error)
+}
+
 // Sink receives records.
 type Sink interface {
 	// Send hands records over in their order and returns how many are done with. When

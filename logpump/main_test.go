@@ -15,7 +15,7 @@ const helperEnv = "LOGPUMP_HELPER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(helperEnv) != "" {
-		if err := help(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+		if err := help(os.Getenv(helperEnv), os.Args[1], os.Args[2], os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -24,15 +24,27 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// help serves the FIFO until TERM and appends the records to the file out.
-func help(fifo, spool, out string) error {
+// The sinks that a helper may have.
+const (
+	toFile    = "file"
+	toJournal = "journal"
+)
+
+// help serves the FIFO until TERM and appends the records to the file out, or sends them to the journald that
+// listens there.
+func help(to, fifo, spool, out string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	sink, err := newJournal(out, "helper")
+	if to == toFile {
+		var f *os.File
+		f, err = os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		sink = lines{f}
+	}
 	if err != nil {
 		return err
 	}
-	_, err = Serve(ctx, fifo, nil, Options{Spool: spool}, lines{f})
+	_, err = Serve(ctx, fifo, nil, Options{Spool: spool}, sink)
 	return err
 }
 
@@ -54,15 +66,20 @@ func (l lines) Send(records []Record) (int, error) {
 
 func (l lines) Close() error { return l.f.Close() }
 
-// startHelper starts a process that serves the FIFO.
+// startHelper starts a process that serves the FIFO into a file.
 func startHelper(t *testing.T, fifo, spool, out string) *exec.Cmd {
+	t.Helper()
+	return startHelperTo(t, toFile, fifo, spool, out)
+}
+
+func startHelperTo(t *testing.T, to, fifo, spool, out string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := exec.Command(self, fifo, spool, out)
-	p.Env = append(os.Environ(), helperEnv+"=1")
+	p.Env = append(os.Environ(), helperEnv+"="+to)
 	p.Stderr = os.Stderr
 	if err := p.Start(); err != nil {
 		t.Fatal(err)

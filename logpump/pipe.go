@@ -19,9 +19,27 @@ type pipe struct {
 	stop func() bool
 }
 
+// pipeSize is how much a pipe should hold, in bytes: the most that a user may set by default (pipe(7)).
+const pipeSize = 1 << 20
+
 func newPipe(ctx context.Context, f *os.File) *pipe {
+	enlarge(f)
 	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
 	return &pipe{ctx: ctx, file: f, stop: stop}
+}
+
+// enlarge makes a pipe hold more, so that writers wait less for a pump that has no CPU. Where that is
+// not allowed, it stays as it is.
+func enlarge(f *os.File) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if size, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0); err == nil && size < pipeSize {
+			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize)
+		}
+	})
 }
 
 func (p *pipe) read(b []byte, deadline time.Time) (int, error) {

@@ -20,7 +20,7 @@ import (
 func Serve(ctx context.Context, path string, held []*os.File, o Options, s Sink) (Counters, error) {
 	o = o.withDefaults()
 	g, ctx := errgroup.WithContext(ctx)
-	v := &server{path: path, Options: o, sink: &shared{Sink: s}, tally: newTally(o.Report), group: g, ctx: ctx}
+	v := &server{path: path, Options: o, sink: share(s), tally: newTally(o.Report), group: g, ctx: ctx}
 	err := v.start(held)
 	if err != nil {
 		err = errors.Join(err, v.abandon())
@@ -135,7 +135,15 @@ func (v *server) say(priority int, message string) {
 	_, _ = v.sink.Send([]Record{{Priority: priority, Message: cleanText(message)}})
 }
 
-// shared lets several pumps use one sink.
+// share lets several pumps use one sink.
+func share(s Sink) Sink {
+	own := &shared{Sink: s}
+	if m, ok := s.(marker); ok {
+		return &sharedMarker{shared: own, marker: m}
+	}
+	return own
+}
+
 type shared struct {
 	mu sync.Mutex
 	Sink
@@ -145,4 +153,15 @@ func (s *shared) Send(r []Record) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Sink.Send(r)
+}
+
+type sharedMarker struct {
+	*shared
+	marker marker
+}
+
+func (s *sharedMarker) sendMarked(r []Record, marks []message) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.marker.sendMarked(r, marks)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,7 +33,7 @@ func TestStall(t *testing.T) {
 	var s stalling
 	s.busy.Store(true)
 	path, stop := startPump(t, Options{}, &s)
-	const lines = 20_000 // far more than the FIFO holds
+	const lines = 80_000 // far more than the FIFO holds
 	for i := range lines {
 		write(t, path, fmt.Sprintf("I0131 15:04:05.000001 7 a.go:1] line %d\n", i))
 	}
@@ -139,14 +141,19 @@ func TestSpool(t *testing.T) {
 	}
 }
 
-// doubt makes a spool look as if its pump was killed while it handed over n records.
+// doubt makes a spool look as if its pump was killed while it handed over n records to a sink that marks none.
 func doubt(t *testing.T, path string, n int) {
 	t.Helper()
 	m, err := newStore(path, 2*Options{}.withDefaults().Backlog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.setDoubt(n)
+	start, _ := m.span()
+	places := []splitter{{off: start}}
+	for i := range n {
+		places = append(places, splitter{off: start + 2*(i+1)})
+	}
+	m.beginBatch(places, n, false)
 	if err := m.close(); err != nil {
 		t.Fatal(err)
 	}
@@ -176,6 +183,41 @@ func TestSpoolOfAnother(t *testing.T) {
 	}
 }
 
+// TestRecover wants what a killed pump had handed over to be told from what it had not, also when its
+// successor is killed before it has begun.
+func TestRecover(t *testing.T) {
+	for _, tt := range []struct {
+		why                string
+		marked             bool
+		sent               int
+		wantStart, inDoubt int
+	}{
+		{"nothing was sent", true, 0, 1, 0},
+		{"two of three were sent", true, 2, 5, 0},
+		{"all were sent", true, 3, 7, 0},
+		{"nobody marks what was sent", false, 0, 1, 3},
+	} {
+		m, err := newStore(filepath.Join(t.TempDir(), "spool"), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(m.bytes, "\na\nb\nc\nd\n")
+		m.setSpan(1, 9)
+		m.beginBatch([]splitter{{off: 1}, {off: 3}, {off: 5}, {off: 7}}, 3, tt.marked)
+		for i := range tt.sent {
+			m.marks()[i].length = 0 // as for a message with nothing but a file
+		}
+		for range 2 {
+			if start, end, doubt := m.recover(); start != tt.wantStart || end != 9 || doubt != tt.inDoubt {
+				t.Errorf("%s: found %d to %d, %d in doubt: expected %d to 9, %d in doubt", tt.why, start, end, doubt, tt.wantStart, tt.inDoubt)
+			}
+		}
+		if err := m.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestUncounted wants bytes that a killed pump had read, but not counted, to be found.
 func TestUncounted(t *testing.T) {
 	m, err := newStore(filepath.Join(t.TempDir(), "spool"), 1<<20)
@@ -194,6 +236,63 @@ func TestUncounted(t *testing.T) {
 // that are marked as doubtful.
 func TestKilled(t *testing.T) {
 	path, dir := newFIFO(t), t.TempDir()
+	out := filepath.Join(dir, "out")
+	n := killAgainAndAgain(t, path, func() *exec.Cmd { return startHelper(t, path, filepath.Join(dir, "spool"), out) }, func(last string) bool {
+		data, _ := os.ReadFile(out)
+		return strings.Contains(string(data), last)
+	})
+	data, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOnce(t, string(data), n)
+}
+
+// TestKilledBeforeJournal wants every line in journald's socket once, without a doubt.
+func TestKilledBeforeJournal(t *testing.T) {
+	path, dir := newFIFO(t), t.TempDir()
+	socket, conn := journald(t)
+	var mu sync.Mutex
+	var got strings.Builder
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		for buf := make([]byte, 1<<16); ; {
+			n, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			got.WriteString(entryMessage(string(buf[:n])))
+			mu.Unlock()
+		}
+	}()
+	n := killAgainAndAgain(t, path, func() *exec.Cmd { return startHelperTo(t, toJournal, path, filepath.Join(dir, "spool"), socket) }, func(last string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(got.String(), last)
+	})
+	conn.Close()
+	<-received
+	if strings.Contains(got.String(), FieldAgain) {
+		t.Error("records are marked as doubtful")
+	}
+	wantOnce(t, got.String(), n)
+}
+
+// entryMessage returns an entry's message and, if it is marked as doubtful, that.
+func entryMessage(entry string) string {
+	_, text, _ := strings.Cut(entry, "MESSAGE=")
+	if strings.Contains(entry, FieldAgain) {
+		text = strings.Replace(text, "\n", " "+FieldAgain+"\n", 1)
+	}
+	return text
+}
+
+// killAgainAndAgain starts a pump and kills it many times while lines are written. It returns how many, once
+// the last is there.
+func killAgainAndAgain(t *testing.T, path string, start func() *exec.Cmd, there func(last string) bool) int {
+	t.Helper()
 	keep, err := Open(path) // as the socket unit does
 	if err != nil {
 		t.Fatal(err)
@@ -201,51 +300,49 @@ func TestKilled(t *testing.T) {
 	defer keep.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	out := filepath.Join(dir, "out")
 	written := make(chan int)
-	go func() {
-		w, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			t.Error(err)
-		}
-		defer w.Close()
-		n := 0
-		for ; ctx.Err() == nil; n++ {
-			fmt.Fprintf(w, "I0131 15:04:05.000001 7 a.go:1] line %d\n", n)
-			if n%50 == 0 {
-				time.Sleep(time.Millisecond)
-			}
-		}
-		written <- n
-	}()
-	for range 30 {
-		p := startHelper(t, path, filepath.Join(dir, "spool"), out)
-		time.Sleep(40 * time.Millisecond)
+	go func() { written <- writeLines(ctx, t, path) }()
+	kill := func(p *exec.Cmd) {
 		_ = p.Process.Kill()
 		_ = p.Wait()
 	}
+	for range 30 {
+		p := start()
+		time.Sleep(40 * time.Millisecond)
+		kill(p)
+	}
 	cancel()
-	p := startHelper(t, path, filepath.Join(dir, "spool"), out) // the writer may wait for room
+	p := start() // the writer may wait for room
 	n := <-written
-	eventually(t, "last line", func() bool {
-		data, _ := os.ReadFile(out)
-		return strings.Contains(string(data), fmt.Sprintf("line %d", n-1))
-	})
-	_ = p.Process.Kill()
-	_ = p.Wait()
-	wantOnce(t, out, n)
+	eventually(t, "last line", func() bool { return there(fmt.Sprintf("line %d", n-1)) })
+	kill(p)
+	return n
 }
 
-// wantOnce wants the lines 0 to n-1 in the file, once each, or more often if those
-// after the first are marked.
-func wantOnce(t *testing.T, file string, n int) {
-	t.Helper()
-	data, err := os.ReadFile(file)
+// writeLines writes numbered lines until the context ends, and returns how many.
+func writeLines(ctx context.Context, t *testing.T, path string) int {
+	w, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return 0
 	}
+	defer w.Close()
+	n := 0
+	for ; ctx.Err() == nil; n++ {
+		fmt.Fprintf(w, "I0131 15:04:05.000001 7 a.go:1] line %d\n", n)
+		if n%50 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return n
+}
+
+// wantOnce wants the lines 0 to n-1 in the log, once each, or more often if those
+// after the first are marked.
+func wantOnce(t *testing.T, log string, n int) {
+	t.Helper()
 	seen, again := make([]int, n), 0
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(log) {
 		var number int
 		if _, err := fmt.Sscanf(line, "line %d", &number); err != nil {
 			t.Fatalf("line %q: %v", line, err)

@@ -11,11 +11,20 @@ import (
 )
 
 // spoolMagic begins a spool; its last byte is the version of the form.
-const spoolMagic = "sbspool\x01"
+const spoolMagic = "sbspool\x02"
 
-// storeHead is the length of what stands before the bytes in a store: the magic, the span,
-// and how many records are in doubt.
-const storeHead = 4096
+// What stands before the bytes in a store: the magic, and at these places
+const (
+	spanAt    = 8    // where the bytes begin and end, 32 bits each
+	batchAt   = 16   // how many messages are being handed over; batchMarked with marks
+	doubtAt   = 24   // how many of the first records a predecessor may have handed over
+	endsAt    = 64   // for each of them where the bytes of the next begin, 32 bits
+	marksAt   = 4096 // for each of them its message, whose length is its mark
+	storeHead = 12288
+)
+
+// batchMarked in the word at batchAt says that there are marks.
+const batchMarked = 1 << 32
 
 // ErrSpoolInUse says that another pump has the spool open, and so reads the same FIFO.
 var ErrSpoolInUse = errors.New("another pump has it")
@@ -26,7 +35,8 @@ var ErrSpoolInUse = errors.New("another pump has it")
 // What a kill at any moment leaves must be whole, so the order of writes counts. The
 // span, where the bytes begin and end, is one word and changes at once. What lies
 // behind its end is zero: bytes that a read(2) has brought in, and that the process was
-// killed before it could count, are told by that.
+// killed before it could count, are told by that. What of a batch the receiver has, the kernel marks
+// as it puts it into the receiver's queue, if the sink is a marker; else all of the batch is in doubt.
 type store struct {
 	file  *os.File // nil without a spool
 	mem   []byte
@@ -95,16 +105,42 @@ func (s *store) word(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Poi
 
 // span returns where the bytes begin and end.
 func (s *store) span() (start, end int) {
-	v := s.word(8).Load()
+	v := s.word(spanAt).Load()
 	return int(v >> 32), int(v & (1<<32 - 1))
 }
 
 // setSpan says where the bytes begin and end.
-func (s *store) setSpan(start, end int) { s.word(8).Store(uint64(start)<<32 | uint64(end)) }
+func (s *store) setSpan(start, end int) { s.word(spanAt).Store(uint64(start)<<32 | uint64(end)) }
 
-// setDoubt says that the first n records may be handed over or not, if this is
-// the last thing that is known.
-func (s *store) setDoubt(n int) { s.word(16).Store(uint64(n)) }
+func (s *store) ends() []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(&s.mem[endsAt])), batchSize+1)
+}
+
+// marks are the messages of a batch, which a marker uses.
+func (s *store) marks() []message {
+	return unsafe.Slice((*message)(unsafe.Pointer(&s.mem[marksAt])), batchSize+1)
+}
+
+// beginBatch says that n messages are being handed over, which end where the last of places do.
+func (s *store) beginBatch(places []splitter, n int, marked bool) {
+	ends, marks := s.ends(), s.marks()
+	others := n - (len(places) - 1) // in front, of no bytes
+	for i := range n {
+		ends[i] = uint32(places[max(0, i-others+1)].off)
+		marks[i].length = unsent
+	}
+	state := uint64(n)
+	if marked {
+		state |= batchMarked
+	}
+	s.word(batchAt).Store(state)
+}
+
+// endBatch says that nothing is being handed over.
+func (s *store) endBatch() { s.word(batchAt).Store(0) }
+
+// setDoubt says how many of the first records may be with the receiver already.
+func (s *store) setDoubt(n int) { s.word(doubtAt).Store(uint64(n)) }
 
 // recover returns the bytes that a killed predecessor left, and how many of their
 // first records it may have handed over.
@@ -113,6 +149,8 @@ func (s *store) recover() (start, end, doubt int) {
 	if start > end || end > len(s.bytes) {
 		clear(s.bytes) // not what this program writes
 		s.setSpan(0, 0)
+		s.setDoubt(0)
+		s.endBatch()
 		return 0, 0, 0
 	}
 	for i := min(end+readSize, len(s.bytes)); i > end; i-- {
@@ -121,10 +159,34 @@ func (s *store) recover() (start, end, doubt int) {
 			break
 		}
 	}
+	start, doubt = s.recoverBatch(start, end)
+	doubt = min(max(doubt, int(s.word(doubtAt).Load())), batchSize)
 	if start == end {
-		return start, end, 0
+		doubt = 0
 	}
-	return start, end, int(s.word(16).Load())
+	s.setSpan(start, end)
+	s.setDoubt(doubt)
+	s.endBatch()
+	return start, end, doubt
+}
+
+// recoverBatch returns where what was not handed over begins, and how many records of it
+// are in doubt.
+func (s *store) recoverBatch(start, end int) (begin, doubt int) {
+	state := s.word(batchAt).Load()
+	ends, marks := s.ends(), s.marks()
+	n := min(int(state&(batchMarked-1)), len(ends))
+	for i := range n {
+		at := int(ends[i])
+		switch {
+		case at <= start || at > end:
+		case state&batchMarked == 0:
+			doubt++
+		case marks[i].length != unsent:
+			start = at
+		}
+	}
+	return start, doubt
 }
 
 // wipe makes bytes zero that are no longer used.
