@@ -30,6 +30,7 @@ func newContainerdCommand(g *globals) *cobra.Command {
 
 type runOptions struct {
 	*globals
+	logOptions
 	containerd   string
 	config       string
 	startTimeout time.Duration
@@ -55,6 +56,7 @@ system.bin, else one in PATH, else the one inside seedbed.`,
 	o.addFlags(c.Flags())
 	f := c.Flags()
 	f.DurationVar(&o.startTimeout, "start-timeout", 0, "`duration` that containerd may take until it answers (default 0s: no limit)")
+	o.logOptions.addFlags(f)
 	f.DurationVar(&o.stopTimeout, "stop-timeout", 30*time.Second, "`duration` that containerd may take to stop before it is killed")
 	return c
 }
@@ -68,7 +70,7 @@ func (o *runOptions) check() error {
 	if o.startTimeout < 0 || o.stopTimeout < 0 {
 		return fmt.Errorf("flags --start-timeout and --stop-timeout: found %s and %s: expected no less than 0", o.startTimeout, o.stopTimeout)
 	}
-	return nil
+	return o.logOptions.check()
 }
 
 // containerdNodes are the directories that containerd is trusted with. Its socket
@@ -94,9 +96,13 @@ func runContainerd(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	defer closeLogs()
-	meter := newMeter(o.globals)
+	meter, err := newMeter(o.globals, o.metricsFile, options.RunscFIFO)
+	if err != nil {
+		return err
+	}
 	defer meter.end()
 	notify := notifier{o.globals}
+	options.MaxRecord = o.maxRecord
 	options.Counters = func(c logpump.Counters) { meter.count(options.RunscFIFO, c) }
 	options.RunscFIFOOpened = func(f *os.File) { notify.Keep(runscFDName, f) }
 	options.Ready = func() { notify.Ready(meter.text()) }
@@ -202,10 +208,13 @@ func (o *runOptions) openLogs(options *daemon.Options) (closeLogs func(), err er
 }
 
 // sink is where the records of one source go: the journal under its own
-// identifier when that is where logs go, else w.
+// identifier when that is where logs go, else w, in JSON when that is their form.
 func (g *globals) sink(identifier string, w io.Writer) (logpump.Sink, error) {
-	if g.logsToJournal() {
+	switch {
+	case g.logsToJournal():
 		return logpump.NewJournal(identifier)
+	case g.logFormat == "json":
+		return logpump.NewJSON(w, identifier), nil
 	}
 	return logpump.NewText(w, identifier), nil
 }

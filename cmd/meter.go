@@ -3,7 +3,6 @@ package cmd
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -11,10 +10,6 @@ import (
 	"seedbed/logpump"
 	"seedbed/storage"
 )
-
-// metricsVariable names the environment variable with the file that counters are
-// written to, in Prometheus' text format; without it there is none.
-const metricsVariable = "SEEDBED_METRICS_FILE"
 
 // meter keeps the counters of log FIFOs where an operator looks: in the unit's
 // status, in the last line of the log, and in a file for Prometheus' node
@@ -28,8 +23,25 @@ type meter struct {
 	counters map[string]logpump.Counters
 }
 
-func newMeter(g *globals) *meter {
-	return &meter{g: g, file: os.Getenv(metricsVariable), counters: map[string]logpump.Counters{}}
+// newMeter returns a meter for the FIFOs that writes the first page into file, if there is to be one: a
+// file that cannot be written is told of now, and an exporter finds zeros before there are records.
+func newMeter(g *globals, file string, fifos ...string) (*meter, error) {
+	m := &meter{g: g, file: file, counters: map[string]logpump.Counters{}}
+	for _, fifo := range fifos {
+		m.counters[fifo] = logpump.Counters{}
+	}
+	return m, m.write(m.metrics())
+}
+
+// write writes the page, in one step.
+func (m *meter) write(page string) error {
+	if m.file == "" {
+		return nil
+	}
+	if err := storage.WriteFile(m.file, []byte(page), 0o644); err != nil {
+		return fmt.Errorf("write metrics %q: %w", m.file, err)
+	}
+	return nil
 }
 
 // status sets the status that the counters are appended to.
@@ -47,11 +59,8 @@ func (m *meter) count(fifo string, c logpump.Counters) {
 	page := m.metrics()
 	m.lock.Unlock()
 	notifier{m.g}.Status(m.text())
-	if m.file == "" {
-		return
-	}
-	if err := storage.WriteFile(m.file, []byte(page), 0o644); err != nil {
-		m.g.log.Warn("write metrics", "error", err)
+	if err := m.write(page); err != nil {
+		m.g.log.Warn(err.Error())
 	}
 }
 

@@ -2,6 +2,7 @@ package logpump
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -128,17 +129,65 @@ func TestBrokenSink(t *testing.T) {
 	}
 }
 
-// TestTextSink wants one write for each record and the identifier on each line.
+// TestTextSink wants what an operator needs on each line, and nothing that the record does not say.
 func TestTextSink(t *testing.T) {
-	var b strings.Builder
-	s := NewText(&b, "runsc")
-	for _, m := range []string{"hello", "panic: x\n\tstack"} {
-		if err := send(s, Record{Message: m}); err != nil {
+	at := time.Date(2026, 1, 31, 15, 4, 5, 6_000_000, time.UTC)
+	for _, tt := range []struct {
+		why    string
+		record Record
+		want   string
+	}{
+		{"a line of text is only a line", Record{Priority: Info, Message: "hello"}, "runsc: hello\n"},
+		{
+			"time and level as its maker said",
+			Record{Priority: Warning, Time: at, Message: "low"},
+			"runsc: 2026-01-31T15:04:05.006Z warning: low\n",
+		},
+		{
+			"several processes write at once",
+			Record{Priority: Debug, Message: "x", Fields: []Field{{FieldFile, "a.go"}, {FieldPID, "7"}}},
+			"runsc[7]: debug: x\n",
+		},
+		{
+			"further lines are told apart from other programs'",
+			Record{Priority: Critical, Time: at, Message: "panic: x\n\tstack", Fields: []Field{{FieldPID, "7"}}},
+			"runsc[7]: 2026-01-31T15:04:05.006Z critical: panic: x\nrunsc[7]: \tstack\n",
+		},
+		{"a piece is no record", Record{Priority: Info, Message: "x", Fields: []Field{{FieldPart, "2/2"}}}, "runsc: [part 2/2] x\n"},
+		{"nor is what may be there already", Record{Priority: Error, Message: "x", Fields: []Field{{FieldAgain, "1"}}}, "runsc: error: [again] x\n"},
+	} {
+		var b strings.Builder
+		if err := send(NewText(&b, "runsc"), tt.record); err != nil {
 			t.Fatal(err)
 		}
+		if b.String() != tt.want {
+			t.Errorf("%s: wrote %q, want %q", tt.why, b.String(), tt.want)
+		}
 	}
-	if want := "runsc: hello\nrunsc: panic: x\nrunsc: \tstack\n"; b.String() != want {
+}
+
+// TestJSONSink wants one object on one line, with keys as log/slog has them.
+func TestJSONSink(t *testing.T) {
+	at := time.Date(2026, 1, 31, 15, 4, 5, 0, time.UTC)
+	var b strings.Builder
+	s := NewJSON(&b, "runsc")
+	if err := send(s, Record{Priority: Critical, Time: at, Message: "a \"<b>\"\n\tc ü", Fields: []Field{{FieldPID, "7"}}}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"time":"2026-01-31T15:04:05Z","level":"ERROR","identifier":"runsc","msg":"a \"<b>\"\n\tc ü","SYSLOG_PID":"7"}` + "\n"
+	if b.String() != want {
 		t.Errorf("wrote %q, want %q", b.String(), want)
+	}
+	b.Reset()
+	if err := send(s, Record{Priority: Warning}); err != nil {
+		t.Fatal(err)
+	}
+	var object struct{ Time, Level string }
+	if err := json.Unmarshal([]byte(b.String()), &object); err != nil || object.Level != "WARN" {
+		t.Errorf("wrote %q: %v", b.String(), err)
+	}
+	if _, err := time.Parse(time.RFC3339Nano, object.Time); err != nil {
+		t.Errorf("a record without a time: %v", err)
 	}
 }
 

@@ -10,43 +10,95 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// text writes records as lines.
-type text struct {
-	w          io.Writer
-	identifier string
-	buf        []byte
+// stream is a sink that writes records to a file or another writer.
+type stream struct {
+	w      io.Writer
+	encode func(buf []byte, r Record) ([]byte, error)
+	buf    []byte
 }
 
-// NewText returns a sink that writes each record to w as "identifier: message",
-// every line of a grouped record with the identifier. An error of w, such as a
-// closed pipe, is returned by Send, and the next record is tried again. A pipe or terminal
+// NewText returns a sink that writes each record to w as lines for people:
+//
+//	identifier[pid]: time level: message
+//
+// The process, the time and the level stand there when the record has them; the level info goes
+// without saying. Further lines of a grouped record have the identifier and the process alone. What else a record has
+// is not written, but for that it is a piece of a longer one, "[part 2/2]", or may be there already, "[again]".
+//
+// An error of w, such as a closed pipe, is returned by Send, and the next record is tried again. A pipe or terminal
 // whose reader has stopped is [ErrBusy]. Close leaves w open.
 //
 // When w is the process' own standard output or standard error, whoever reads
 // it may go away: the caller must have SIGPIPE notified (os/signal, "SIGPIPE"), else
 // the write ends the process.
 func NewText(w io.Writer, identifier string) Sink {
-	return &text{w: w, identifier: cleanText(identifier)}
+	t := text{cleanText(identifier)}
+	return &stream{w: w, encode: t.encode}
 }
 
-func (t *text) Send(records []Record) (int, error) {
+func (s *stream) Send(records []Record) (int, error) {
 	for i, r := range records {
-		t.encode(r)
-		if err := t.write(); err != nil {
+		var err error
+		if s.buf, err = s.encode(s.buf[:0], r); err == nil {
+			err = s.write()
+		}
+		if err != nil {
 			return i, err
 		}
 	}
 	return len(records), nil
 }
 
-func (t *text) encode(r Record) {
-	t.buf = t.buf[:0]
-	for line := range strings.SplitSeq(r.Message, "\n") {
-		t.buf = append(t.buf, t.identifier...)
-		t.buf = append(t.buf, ": "...)
-		t.buf = append(t.buf, line...)
-		t.buf = append(t.buf, '\n')
+// text is the form for people.
+type text struct{ identifier string }
+
+func (t text) encode(b []byte, r Record) ([]byte, error) {
+	pid, notes := "", ""
+	for _, f := range r.Fields {
+		switch f.Name {
+		case FieldPID:
+			pid = "[" + f.Value + "]"
+		case FieldPart:
+			notes += "[part " + f.Value + "] "
+		case FieldAgain:
+			notes += "[again] "
+		}
 	}
+	head := t.identifier + pid + ": "
+	b = append(b, head...)
+	if !r.Time.IsZero() {
+		b = r.Time.AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
+		b = append(b, ' ')
+	}
+	b = append(b, level(r.Priority)...)
+	b = append(b, notes...)
+	for i, rest := 0, r.Message; ; i++ {
+		line, after, more := strings.Cut(rest, "\n")
+		if i > 0 {
+			b = append(b, head...)
+		}
+		b = append(b, line...)
+		b = append(b, '\n')
+		if !more {
+			return b, nil
+		}
+		rest = after
+	}
+}
+
+// level is what a priority is called at the beginning of a message.
+func level(priority int) string {
+	switch {
+	case priority <= Critical:
+		return "critical: "
+	case priority == Error:
+		return "error: "
+	case priority == Warning:
+		return "warning: "
+	case priority >= Debug:
+		return "debug: "
+	}
+	return ""
 }
 
 // pipeRoom is what a pipe that is ready takes without waiting (pipe(7), PIPE_BUF).
@@ -54,13 +106,13 @@ const pipeRoom = 4096
 
 // write writes the record in pieces that a pipe takes at once. A reader that stops in the
 // middle of a record is waited for a little longer.
-func (t *text) write() error {
-	f, ok := t.w.(*os.File)
+func (s *stream) write() error {
+	f, ok := s.w.(*os.File)
 	if !ok {
-		_, err := t.w.Write(t.buf)
+		_, err := s.w.Write(s.buf)
 		return err
 	}
-	for rest, first := t.buf, true; len(rest) > 0; first = false {
+	for rest, first := s.buf, true; len(rest) > 0; first = false {
 		wait := sendTimeout
 		if !first {
 			wait = 50 * sendTimeout
@@ -100,4 +152,4 @@ func ready(f *os.File, wait time.Duration) bool {
 	return err != nil || n > 0
 }
 
-func (t *text) Close() error { return nil }
+func (s *stream) Close() error { return nil }

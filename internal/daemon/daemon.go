@@ -46,6 +46,8 @@ type Options struct {
 	StartTimeout time.Duration
 	// StopTimeout is how long the child may take to stop before it is killed; 90 s by default.
 	StopTimeout time.Duration
+	// MaxRecord is the longest record of both logs in bytes; see logpump.Options.
+	MaxRecord int
 	// Log takes what the child writes to its standard output and error.
 	Log logpump.Sink
 	// RunscLog takes what comes through the FIFO.

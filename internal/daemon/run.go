@@ -41,7 +41,7 @@ func Run(ctx context.Context, o Options) error {
 	words := &lastWords{Sink: o.Log}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		_, err := logpump.Pump(pumpsCtx, output, logpump.Options{FieldPrefix: "CONTAINERD_"}, words)
+		_, err := logpump.Pump(pumpsCtx, output, logpump.Options{FieldPrefix: "CONTAINERD_", MaxRecord: o.MaxRecord}, words)
 		return err
 	})
 	reading := startFIFO(pumpsCtx, g, o)
@@ -76,7 +76,7 @@ func startFIFO(ctx context.Context, g *errgroup.Group, o Options) <-chan struct{
 	}
 	g.Go(func() error {
 		_, err := logpump.Serve(ctx, o.RunscFIFO, o.RunscFIFOFiles, logpump.Options{
-			FieldPrefix: "RUNSC_", Spool: o.RunscSpool, Report: o.Counters, Opened: opened,
+			FieldPrefix: "RUNSC_", MaxRecord: o.MaxRecord, Spool: o.RunscSpool, Report: o.Counters, Opened: opened,
 		}, o.RunscLog)
 		return err
 	})
