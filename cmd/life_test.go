@@ -103,6 +103,29 @@ func TestClosedStderr(t *testing.T) {
 	r.end(t)
 }
 
+// TestInterrupt is C10: INT, and TERM behind it, end containerd once and in order: the socket is gone, what was in the
+// FIFO is in the log.
+func TestInterrupt(t *testing.T) {
+	r := startRun(t)
+	log := newLines(r.stderr)
+	fifo := filepath.Join(r.root, "ephemeral/containerd/runsc-logs.fifo")
+	if err := os.WriteFile(fifo, []byte("said before the end\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	signalProcess(t, r.Cmd, syscall.SIGINT)
+	signalProcess(t, r.Cmd, syscall.SIGTERM)
+	if err := r.Wait(); err != nil {
+		t.Errorf("after INT and TERM: %v\n%s", err, log)
+	}
+	<-log.ended
+	if !strings.Contains(log.String(), "said before the end") {
+		t.Errorf("a line from the FIFO is not in the log:\n%s", log)
+	}
+	if _, err := os.Lstat(filepath.Join(r.root, "ephemeral/containerd/client.sock")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket after the end: %v", err)
+	}
+}
+
 // TestExitUnasked: a containerd that ends with 0 and was not asked to has failed, for the service manager too; its
 // own codes are passed on.
 func TestExitUnasked(t *testing.T) {

@@ -33,7 +33,12 @@ func (l *log) Send(records []logpump.Record) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range records {
-		r.Message, r.Fields = strings.Clone(r.Message), nil
+		r.Message = strings.Clone(r.Message)
+		fields := r.Fields
+		r.Fields = nil
+		for _, f := range fields {
+			r.Fields = append(r.Fields, logpump.Field{Name: strings.Clone(f.Name), Value: strings.Clone(f.Value)})
+		}
 		l.records = append(l.records, r)
 	}
 	return len(records), nil

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -154,18 +155,49 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestUnknownKey guards C04: containerd starts, and its warning is one.
-func TestUnknownKey(t *testing.T) {
+// TestOldConfig guards C04: containerd starts with a configuration of an older version and a key that it does not
+// know, and both its warnings are warnings.
+func TestOldConfig(t *testing.T) {
 	m := newMachine(t, realContainerd(t))
-	config, err := os.ReadFile(m.options.ConfigFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.write("config.toml", "bogus = 1\n"+string(config), 0o644)
+	m.write("config.toml", fmt.Sprintf("version = 3\nbogus = 1\nroot = %q\nstate = %q\n[grpc]\naddress = %q\n",
+		m.config.Root, m.config.State, m.config.Address), 0o644)
 	m.start()
 	m.waitReady()
-	if r, ok := m.log.find("Ignoring unknown key in TOML"); !ok || r.Priority != logpump.Warning {
-		t.Errorf("no warning about the key: %+v", r)
+	for _, text := range []string{"Ignoring unknown key in TOML", "Configuration migrated from version 3"} {
+		if r, ok := m.log.find(text); !ok || r.Priority != logpump.Warning {
+			t.Errorf("no warning %q: %+v", text, r)
+		}
+	}
+}
+
+// TestLogFormats wants the same entries of containerd's two log formats.
+func TestLogFormats(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		t.Run(format, func(t *testing.T) {
+			m := newMachine(t, realContainerd(t))
+			config, err := os.ReadFile(m.options.ConfigFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.write("config.toml", string(config)+"\n[debug]\nformat = '"+format+"'\n", 0o644)
+			before := time.Now()
+			m.start()
+			m.waitReady()
+			r, ok := m.log.find("id=io.containerd.content.v1.content")
+			if format == "json" {
+				r, ok = m.log.find(`id="io.containerd.content.v1.content"`)
+			}
+			want := []logpump.Field{
+				{Name: "CONTAINERD_ID", Value: "io.containerd.content.v1.content"},
+				{Name: "CONTAINERD_TYPE", Value: "io.containerd.content.v1"},
+			}
+			if !ok || !strings.HasPrefix(r.Message, "loading plugin ") || r.Priority != logpump.Info || !slices.Equal(r.Fields, want) {
+				t.Errorf("found %+v, want an entry of level info with the fields %v", r, want)
+			}
+			if r.Time.Before(before) || r.Time.After(time.Now()) {
+				t.Errorf("its time is %v, want containerd's own", r.Time)
+			}
+		})
 	}
 }
 
@@ -215,6 +247,17 @@ func TestKilled(t *testing.T) {
 	m.waitReady()
 	if err := m.stop(); err != nil {
 		t.Errorf("Run on a stale socket = %v", err)
+	}
+}
+
+// TestStartOverFile guards C06: an empty file where the socket belongs does not hinder a start.
+func TestStartOverFile(t *testing.T) {
+	m := newMachine(t, realContainerd(t))
+	m.write("state/c.sock", "", 0o600)
+	m.start()
+	m.waitReady()
+	if err := m.stop(); err != nil {
+		t.Error(err)
 	}
 }
 
