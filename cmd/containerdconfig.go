@@ -125,7 +125,7 @@ type configReport struct {
 }
 
 func runConfig(o *runOptions) error {
-	manifest, err := storage.ReadManifest(o.globals.manifest)
+	manifest, err := o.globals.readManifest()
 	if err != nil {
 		return err
 	}

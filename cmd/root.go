@@ -74,6 +74,7 @@ type globals struct {
 	streams   streams
 	log       *slog.Logger
 	root      string
+	rootNamed bool // it is not only the default
 	manifest  string
 	output    string
 	progress  string
@@ -234,7 +235,7 @@ func (g *globals) prepare(c *cobra.Command) error {
 	if err != nil {
 		return &usageError{command: c.CommandPath(), err: fmt.Errorf("flag --root: %w", err)}
 	}
-	g.root = root
+	g.root, g.rootNamed = root, c.Flags().Changed("root") || root != "/"
 	if g.manifest == "" {
 		g.manifest = storage.DefaultManifest(root)
 	}
@@ -243,11 +244,16 @@ func (g *globals) prepare(c *cobra.Command) error {
 }
 
 // readManifest reads the manifest for a command that uses the nodes with these
-// ids: they still have to be what was placed.
-func (g *globals) readManifest(uses ...string) (*storage.Manifest, error) {
-	manifest, err := storage.ReadManifest(g.manifest)
-	if err != nil {
-		return nil, err
+// ids: they still have to be what was placed. Where a root is named, it has to be
+// that root's.
+func (g *globals) readManifest(uses ...string) (manifest *storage.Manifest, err error) {
+	if g.rootNamed {
+		manifest, err = storage.ReadManifestOf(g.manifest, g.root)
+	} else {
+		manifest, err = storage.ReadManifest(g.manifest)
+	}
+	if err != nil || len(uses) == 0 {
+		return manifest, err
 	}
 	return manifest, manifest.CheckNodes(uses...)
 }

@@ -246,7 +246,7 @@ type checkReport struct {
 }
 
 func runStorageCheck(ctx context.Context, g *globals) error {
-	manifest, err := storage.ReadManifest(g.manifest)
+	manifest, err := g.readManifest()
 	if err != nil {
 		return err
 	}
@@ -324,7 +324,7 @@ func runShow(o *showOptions) error {
 		layout.Declaration = layout.Digest()
 		document, nodes = layout, layout.Nodes
 	default:
-		manifest, err := storage.ReadManifest(o.manifest)
+		manifest, err := o.readManifest()
 		if err != nil {
 			return err
 		}
@@ -369,7 +369,7 @@ func newPathCommand(g *globals) *cobra.Command {
 		Example: "  ctr -a \"$(seedbed storage path ephemeral.containerd.client_socket)\" images list",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			manifest, err := storage.ReadManifest(g.manifest)
+			manifest, err := g.readManifest()
 			if err != nil {
 				return err
 			}

@@ -79,7 +79,7 @@ func (g *globals) declaredTree(layout string) (declaredTree, error) {
 	if layout != "" {
 		return g.treeOf(layout)
 	}
-	manifest, err := storage.ReadManifest(g.manifest)
+	manifest, err := g.readManifest()
 	if errors.Is(err, storage.ErrNoManifest) {
 		return g.treeOf(g.installedLayout())
 	}

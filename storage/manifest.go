@@ -76,6 +76,16 @@ func ReadManifest(name string) (*Manifest, error) {
 	return m, nil
 }
 
+// ReadManifestOf is [ReadManifest] for a manifest that has to describe a root, wherever it lies itself. One of another
+// root is an [ErrUntrusted].
+func ReadManifestOf(name, root string) (*Manifest, error) {
+	m, err := ReadManifest(name)
+	if err == nil && !sameDir(root, m.Root) {
+		return nil, untrusted(name, "name the root and the manifest of one tree, or one of both only", "it describes the root %q, not %q", m.Root, root)
+	}
+	return m, err
+}
+
 // bootID returns the kernel's name for this boot: random(4).
 func bootID() (string, error) {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -179,7 +189,7 @@ func (pl *planner) manifest(o PlaceOptions) error {
 	}
 	f, err := pl.openManifest(o)
 	if err == nil {
-		err = f.dir.trusted(pl.caller)
+		err = pl.believed(&f, o)
 	}
 	if err != nil {
 		pl.refuse(err)
@@ -277,24 +287,49 @@ func isOrBelow(p, dir string) bool {
 	return strings.HasPrefix(p, dir) && (len(p) == len(dir) || p[len(dir)] == '/' || dir == "/")
 }
 
-// trusted refuses to write the manifest into a directory from which its readers would not take it. One that a node
-// describes will be as the node says.
-func (f *folder) trusted(caller *owner) error {
-	fact := ""
+// believed refuses what the manifest's readers would: to write one that nobody will believe is to leave a tree that
+// nothing runs on. The root itself has to be root's or the caller's wherever the manifest is: what belongs to the host
+// in it keeps its owner, and the tree would have two.
+func (pl *planner) believed(f *manifestFile, o PlaceOptions) error {
+	root, t := pl.walk.root, truster{caller: *pl.caller, own: true}
+	err := t.owner(root.host(), pl.willBe(root))
+	anchor, parts := chain(o.Manifest)
+	dirs := []*folder{f.dir}
+	for up := f.dir.up; len(dirs) < len(parts) && up != nil; up = up.up {
+		dirs = append(dirs, up) // short of the root only where that is named by a link
+	}
+	slices.Reverse(dirs)
+	for i, dir := range dirs {
+		switch {
+		case err != nil:
+		case i == 0:
+			err = t.anchor(anchor, pl.willBe(dir), len(parts) == 1)
+		default:
+			err = t.look(dir.host(), pl.willBe(dir), KindDir)
+		}
+	}
+	if err == nil {
+		err = t.owner(o.Manifest, found{uid: pl.caller.uid})
+	}
+	if d := (*doubt)(nil); errors.As(err, &d) {
+		return &UnsafePath{Path: d.name, Fact: d.fact + ", else no reader believes the manifest", Advice: d.advice}
+	}
+	return err
+}
+
+// willBe is what a directory is once all is placed.
+func (pl *planner) willBe(f *folder) found {
+	got, n := f.found, f.node
 	switch {
-	case f.absent, f.node != nil && !f.node.Host:
-		return nil
-	case f.found.uid != 0 && f.found.uid != caller.uid:
-		fact = fmt.Sprintf("it is owned by user %d: expected root or user %d", f.found.uid, caller.uid)
-	case f.found.mode&0o022 != 0:
-		fact = fmt.Sprintf("it has mode %s: expected it writable by its owner only", f.found.mode)
-	default:
-		return nil
+	case f.absent && n == nil:
+		made := Node{Mode: 0o755}
+		pl.own(&made)
+		n = &made
+	case n == nil, n.Host && !f.absent:
+		return got
 	}
-	return &advised{
-		fmt.Errorf("write manifest into %q: %w: %s", f.host(), ErrUntrusted, fact),
-		"nothing was changed; give the directory to root and take the right to write from others, or name another place with --manifest",
-	}
+	got.kind, got.mode, got.uid, got.gid = KindDir, n.Mode, n.UID, n.GID
+	return got
 }
 
 // openManifest finds the manifest's directory and reads what is there. Inside the root no link may lead to it, because
@@ -312,7 +347,10 @@ func (pl *planner) openManifest(o PlaceOptions) (manifestFile, error) {
 		if w.root.absent {
 			return f, &advised{w.root.fail("open", "", unix.ENOENT), "make the directory that the manifest is to be in"}
 		}
-		return f, pl.readPrevious(&f)
+		if err := pl.readPrevious(&f); err != nil {
+			return f, err
+		}
+		return f, f.ofRoot(o)
 	}
 	dir, name, err := pl.walk.locate("/" + inside)
 	if err != nil {
@@ -326,6 +364,24 @@ func (pl *planner) openManifest(o PlaceOptions) (manifestFile, error) {
 		}
 	}
 	return f, pl.readPrevious(&f)
+}
+
+// ofRoot refuses to write into another root, or over what says where another tree is.
+func (f *manifestFile) ofRoot(o PlaceOptions) error {
+	root, isDefault := strings.CutSuffix(o.Manifest, manifestInRoot)
+	root = "/" + strings.Trim(root, "/")
+	if previous, err := decode(f.text, maxManifest); !isDefault && err == nil {
+		root = previous.Root
+	} else if !isDefault {
+		return nil // it is replaced
+	}
+	if sameDir(root, o.Root) {
+		return nil
+	}
+	return &advised{
+		fmt.Errorf("write %q: %w: it is the manifest of the root %q, not of %q", o.Manifest, ErrUntrusted, root, o.Root),
+		"nothing was changed; name the root and the manifest of one tree, or leave out the manifest",
+	}
 }
 
 // readPrevious reads the manifest that is there.

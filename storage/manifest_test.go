@@ -214,19 +214,127 @@ func TestLayoutMayNotTakeTheManifestsPlace(t *testing.T) {
 	}
 }
 
-// TestManifestInAnUntrustedDirectory: a manifest that no reader would believe is not written.
-func TestManifestInAnUntrustedDirectory(t *testing.T) {
-	root := t.TempDir()
-	must(t, os.MkdirAll(root+"/run/seedbed", 0o755))
-	must(t, os.Chmod(root+"/run/seedbed", 0o777))
+// TestWhatReadersWillNotBelieveIsRefused: a tree whose manifest no reader would believe is not placed, and what its
+// reader would say is said at once.
+func TestWhatReadersWillNotBelieveIsRefused(t *testing.T) {
+	needRoot(t)
+	const alice = 1111
+	elsewhere := func(dir string) string { return filepath.Join(dir, "m.json") }
+	cases := []struct {
+		name     string
+		change   func(t *testing.T, root string)
+		lines    []string
+		manifest func(root string) string
+		want     string // "" where it is believed
+	}{
+		{"the manifest's directory can be written by others", func(t *testing.T, root string) {
+			must(t, os.MkdirAll(root+"/run/seedbed", 0o755))
+			must(t, os.Chmod(root+"/run/seedbed", 0o777))
+		}, nil, DefaultManifest, `/run/seedbed": unsafe path: it has mode 0777`},
+		{"the one above it can", func(t *testing.T, root string) {
+			must(t, os.Mkdir(root+"/run", 0o755))
+			must(t, os.Chmod(root+"/run", 0o775))
+		}, nil, DefaultManifest, `/run": unsafe path: it has mode 0775`},
+		{"it can, and will not", func(t *testing.T, root string) {
+			must(t, os.Mkdir(root+"/run", 0o755))
+			must(t, os.Chmod(root+"/run", 0o777))
+		}, []string{"dir /run 0755"}, DefaultManifest, ""},
+		{"it will", func(*testing.T, string) {}, []string{"dir /run 0777"}, DefaultManifest, `/run": unsafe path: it has mode 0777`},
+		{"the root can", func(t *testing.T, root string) { must(t, os.Chmod(root, 0o777)) }, nil, DefaultManifest, "it has mode 0777"},
+		{"the root can, and is sticky", func(t *testing.T, root string) { must(t, unix.Chmod(root, 0o1777)) }, nil, DefaultManifest, ""},
+		{"a user's /run", func(t *testing.T, root string) {
+			must(t, os.Mkdir(root+"/run", 0o755))
+			must(t, os.Chown(root+"/run", alice, 0))
+		}, nil, DefaultManifest, `/run": unsafe path: it is owned by user 1111: expected root`},
+		{"a user's root, the manifest elsewhere", func(t *testing.T, root string) {
+			must(t, os.Chown(root, alice, 0))
+		}, nil, func(string) string { return elsewhere(t.TempDir()) }, "it is owned by user 1111: expected root"},
+		{"a user's directory elsewhere", func(*testing.T, string) {}, nil, func(string) string {
+			dir := t.TempDir()
+			must(t, os.Chown(dir, alice, 0))
+			return elsewhere(dir)
+		}, "it is owned by user 1111: expected root"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			root := t.TempDir()
+			c.change(t, root)
+			before, o := snapshot(t, root), PlaceOptions{Root: root, Manifest: c.manifest(root)}
+			_, err := Place(t.Context(), layout(t, append(c.lines, "dir /a 0755")...), o)
+			if c.want == "" {
+				must(t, err)
+				_, err = ReadManifest(o.Manifest)
+				must(t, err)
+				return
+			}
+			if !errors.As(err, new(*UnsafePath)) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Place: %v: expected an unsafe path with …%s…", err, c.want)
+			}
+			untouched(t, root, before)
+		})
+	}
+}
+
+// TestATreeHasOneOwner: over what a user placed root places nothing; given to root it is taken over whole.
+func TestATreeHasOneOwner(t *testing.T) {
+	root := filepath.Join(userDir(t), "root")
+	l := builtin(t, "node")
+	must(t, asUser(t, func() error {
+		_, err := Place(t.Context(), l, PlaceOptions{Root: root})
+		return err
+	}))
 	before := snapshot(t, root)
-	_, err := Place(t.Context(), layout(t, "dir /a 0755"), PlaceOptions{Root: root})
-	if !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), root+"/run/seedbed") {
-		t.Errorf("Place: %v: expected ErrUntrusted", err)
+	if _, err := Place(t.Context(), l, PlaceOptions{Root: root}); !errors.As(err, new(*UnsafePath)) {
+		t.Fatalf("Place by root into a user's tree: %v: expected that it is refused", err)
 	}
 	untouched(t, root, before)
-	must(t, os.Chmod(root+"/run/seedbed", 0o755))
-	place(t, layout(t, "dir /a 0755"), root)
+	for _, line := range before {
+		name, _, _ := strings.Cut(line, " ")
+		must(t, os.Lchown(name, 0, 0))
+	}
+	place(t, l, root)
+	for _, line := range snapshot(t, root) {
+		if !strings.Contains(line, " 0:0 ") {
+			t.Errorf("of another owner: %s", line)
+		}
+	}
+	if _, err := ReadManifest(DefaultManifest(root)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRootAndManifestBelongTogether: the manifest of one root says nothing about another.
+func TestRootAndManifestBelongTogether(t *testing.T) {
+	a, b, aside := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "m.json")
+	l := layout(t, "dir /a 0755")
+	place(t, l, a)
+	if _, err := Place(t.Context(), l, PlaceOptions{Root: a, Manifest: aside}); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(a, link))
+	for _, root := range []string{a, a + "/", link} {
+		if _, err := ReadManifestOf(DefaultManifest(a), root); err != nil {
+			t.Errorf("ReadManifestOf %s: %v", root, err)
+		}
+	}
+	if r, err := Place(t.Context(), l, PlaceOptions{Root: link, Manifest: DefaultManifest(a)}); err != nil || r.Plan.Changed() != 0 {
+		t.Errorf("Place into the same root by another name: %v", err)
+	}
+	before := snapshot(t, a)
+	for _, manifest := range []string{DefaultManifest(a), aside} {
+		_, read := ReadManifestOf(manifest, b)
+		_, placed := Place(t.Context(), l, PlaceOptions{Root: b, Manifest: manifest})
+		for _, err := range []error{read, placed} {
+			if !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), `"`+a) || !strings.Contains(err.Error(), `"`+b) {
+				t.Errorf("%s for another root: %v: expected ErrUntrusted with both roots", manifest, err)
+			}
+		}
+	}
+	untouched(t, a, before)
+	if left, err := os.ReadDir(b); err != nil || len(left) > 0 {
+		t.Errorf("in the other root: %v, %v", left, err)
+	}
 }
 
 func TestManifestOfAnotherBoot(t *testing.T) {

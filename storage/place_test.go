@@ -301,11 +301,73 @@ func TestDebrisOfAKilledRunIsSwept(t *testing.T) {
 	root := t.TempDir()
 	l := layout(t, "dir /a 0755")
 	place(t, l, root)
-	debris := root + "/run/seedbed/" + tempPrefix + "X" + tempSuffix
-	write(t, debris, "half")
+	dir := root + "/run/seedbed/"
+	write(t, dir+tempPrefix+"X"+tempSuffix, "half")
+	must(t, os.Mkdir(dir+tempPrefix+"D"+tempSuffix, 0o755))
 	place(t, l, root)
-	if _, err := os.Lstat(debris); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("debris is left: %v", err)
+	for name, there := range map[string]bool{"X": false, "D": true} {
+		if _, err := os.Lstat(dir + tempPrefix + name + tempSuffix); errors.Is(err, fs.ErrNotExist) == there {
+			t.Errorf("%s: %v: expected that it is there: %v", name, err, there)
+		}
+	}
+}
+
+// TestSweepingLeavesWritersAlone: what another program is writing in the manifest's directory stays until it is dead.
+func TestSweepingLeavesWritersAlone(t *testing.T) {
+	root := t.TempDir()
+	l := layout(t, "dir /a 0755")
+	place(t, l, root)
+	dir, err := os.Open(root + "/run/seedbed")
+	must(t, err)
+	defer dir.Close()
+	file, name, err := createTemp(dir)
+	must(t, err)
+	for _, alive := range []bool{true, false} {
+		if !alive {
+			must(t, file.Close())
+		}
+		place(t, l, root)
+		if _, err := os.Lstat(filepath.Join(dir.Name(), name)); errors.Is(err, fs.ErrNotExist) == alive {
+			t.Errorf("the writer lives: %v: %v", alive, err)
+		}
+	}
+}
+
+// TestWritingWhileSweeping lets writers and sweepers meet at any point.
+func TestWritingWhileSweeping(t *testing.T) {
+	dir := t.TempDir()
+	w, err := newWalker(dir)
+	must(t, err)
+	defer w.Close()
+	done := make(chan struct{})
+	var writers, sweepers sync.WaitGroup
+	for i := range 4 {
+		name := filepath.Join(dir, fmt.Sprint(i))
+		writers.Go(func() {
+			for range 50 {
+				if err := WriteFile(name, []byte(name), 0o600); err != nil {
+					t.Errorf("WriteFile: %v", err)
+				}
+			}
+		})
+	}
+	sweepers.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if err := w.root.sweep(); err != nil {
+				t.Errorf("sweep: %v", err)
+			}
+		}
+	})
+	writers.Wait()
+	close(done)
+	sweepers.Wait()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 4 {
+		t.Errorf("left: %v, %v: expected 4 files", left, err)
 	}
 }
 
@@ -354,34 +416,55 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestKilledAtAnyMoment kills a placing process; a manifest that is there is whole each time, and one more run converges.
+// TestKilledAtAnyMoment kills 200 placing processes, each at a random moment of its life, and lets none end by itself.
+// There is the old manifest or the new one each time, whole, and one more run converges.
 func TestKilledAtAnyMoment(t *testing.T) {
 	root := t.TempDir()
 	self, err := os.Executable()
 	must(t, err)
-	rounds, killed := 60, 0
-	if testing.Short() {
-		rounds = 10
+	run := func(layout string) *exec.Cmd {
+		c := exec.Command(self)
+		c.Env = append(os.Environ(), "SEEDBED_TEST_PLACE="+root, "SEEDBED_TEST_LAYOUT="+layout)
+		must(t, c.Start())
+		return c
 	}
-	for i := range rounds {
-		name := BuiltinNames()[i%2]
-		run := exec.Command(self)
-		run.Env = append(os.Environ(), "SEEDBED_TEST_PLACE="+root, "SEEDBED_TEST_LAYOUT="+name)
-		must(t, run.Start())
-		time.Sleep(time.Duration(rand.IntN(15_000)) * time.Microsecond)
-		must(t, run.Process.Kill())
-		if run.Wait() != nil {
+	start := time.Now()
+	must(t, run("node").Wait())
+	life := time.Since(start)
+	old, err := ReadManifest(DefaultManifest(root))
+	must(t, err)
+	kills, replaced := 200, 0
+	if testing.Short() {
+		kills = 20
+	}
+	for killed, attempts := 0, 0; killed < kills; attempts++ {
+		if attempts > 10*kills {
+			t.Fatalf("%d of %d processes were killed before their end", killed, attempts)
+		}
+		name := BuiltinNames()[attempts%2]
+		c := run(name)
+		time.Sleep(rand.N(life)) // the moment
+		must(t, c.Process.Kill())
+		if c.Wait() != nil {
 			killed++
+			life += life / 50
+		} else {
+			life -= life / 20
 		}
-		if _, err := ReadManifest(DefaultManifest(root)); err != nil && !errors.Is(err, ErrNoManifest) {
-			t.Fatalf("round %d: %v", i, err)
+		m, err := ReadManifest(DefaultManifest(root))
+		if err != nil || m.Generation != old.Generation && m.Layout != name {
+			t.Fatalf("killed while placing %s: %v, %+v: expected the old manifest or the new one", name, err, m)
 		}
-		if i%3 == 0 {
+		if m.Generation != old.Generation {
+			replaced++
+		}
+		old = m
+		if attempts%3 == 0 {
 			must(t, os.RemoveAll(root+"/data"))
 			must(t, os.RemoveAll(root+"/var"))
 		}
 	}
-	t.Logf("%d of %d runs were killed before their end", killed, rounds)
+	t.Logf("in about %v of life, the manifest was replaced %d times", life, replaced)
 	place(t, builtin(t, "node"), root)
 	if r := place(t, builtin(t, "node"), root); r.Plan.Changed() != 0 || r.Written {
 		t.Errorf("does not converge: %d changed", r.Plan.Changed())

@@ -19,10 +19,23 @@ func untrusted(name, advice, format string, args ...any) error {
 	return &advised{fmt.Errorf("read %q: %w: %s", name, ErrUntrusted, fmt.Sprintf(format, args...)), advice}
 }
 
-// truster reads a file that only root, or a caller in what is its own, can have written.
+// truster tells what only root, or a caller in what is its own, can have written. Its findings are of type *doubt.
 type truster struct {
 	caller owner
 	own    bool // the caller's own files are trusted too
+}
+
+// doubt is why a part of the way to a manifest is not to be trusted.
+type doubt struct{ name, fact, advice string }
+
+func (d *doubt) Error() string { return d.name + ": " + d.fact }
+
+// reading is the error of a reader: an ErrUntrusted, if it is a doubt.
+func reading(err error) error {
+	if d := (*doubt)(nil); errors.As(err, &d) {
+		return untrusted(d.name, d.advice+", then "+placeAgain, "%s", d.fact)
+	}
+	return err
 }
 
 // chain splits a manifest's path: what lies above the root is the business of whoever names the root, and below it each
@@ -36,7 +49,8 @@ func chain(name string) (anchor string, parts []string) {
 
 // readTrusted opens each part of the way without following links, and reads the file at its end: a regular one with one
 // name, at most as long as any manifest and a byte.
-func readTrusted(name string) (string, error) {
+func readTrusted(name string) (text string, err error) {
+	defer func() { err = reading(err) }()
 	anchor, parts := chain(name)
 	at, err := openPath(anchor)
 	if err != nil {
@@ -44,7 +58,11 @@ func readTrusted(name string) (string, error) {
 	}
 	defer func() { unix.Close(at) }()
 	t := truster{caller: owner{os.Geteuid(), os.Getegid()}}
-	if err := t.anchor(at, anchor, len(parts) == 1); err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return "", &fs.PathError{Op: "stat", Path: anchor, Err: err}
+	}
+	if err := t.anchor(anchor, newFound(&st), len(parts) == 1); err != nil {
 		return "", err
 	}
 	full := anchor
@@ -68,12 +86,7 @@ func readTrusted(name string) (string, error) {
 
 // anchor looks at the directory where trust begins. It may be sticky, or writable by the caller's own group: nobody
 // can replace what others have in it then.
-func (t *truster) anchor(fd int, name string, elsewhere bool) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return &fs.PathError{Op: "stat", Path: name, Err: err}
-	}
-	got := newFound(&st)
+func (t *truster) anchor(name string, got found, elsewhere bool) error {
 	t.own = t.caller.uid != 0 && (elsewhere || got.uid == t.caller.uid)
 	if err := t.owner(name, got); err != nil {
 		return err
@@ -118,7 +131,7 @@ func (t *truster) look(name string, got found, kind Kind) error {
 		return t.writable(name, got)
 	}
 	if kind == KindFile && got.links != 1 {
-		return untrusted(name, "remove its other names (find -samefile), or "+placeAgain, "it has %d hard links: expected 1", got.links)
+		return &doubt{name, fmt.Sprintf("it has %d hard links: expected 1", got.links), "remove its other names (find -samefile)"}
 	}
 	return nil
 }
@@ -129,7 +142,7 @@ func (t *truster) kind(name string, got, want Kind) error {
 	if !ok {
 		found = string(got)
 	}
-	return untrusted(name, fmt.Sprintf("move %q away, then %s", name, placeAgain), "it is %s: expected %s", found, words[want])
+	return &doubt{name, fmt.Sprintf("it is %s: expected %s", found, words[want]), fmt.Sprintf("move %q away", name)}
 }
 
 func (t *truster) owner(name string, got found) error {
@@ -140,13 +153,17 @@ func (t *truster) owner(name string, got found) error {
 	if t.own {
 		expected = fmt.Sprintf("root or user %d", t.caller.uid)
 	}
-	return untrusted(name, fmt.Sprintf("run as user %d, or give it to root (chown root %s), then %s", got.uid, name, placeAgain),
-		"it is owned by user %d: expected %s", got.uid, expected)
+	return &doubt{
+		name, fmt.Sprintf("it is owned by user %d: expected %s", got.uid, expected),
+		fmt.Sprintf("run as user %d, or give it to root (chown root %s)", got.uid, name),
+	}
 }
 
 func (t *truster) writable(name string, got found) error {
-	return untrusted(name, fmt.Sprintf("take the right away (chmod go-w %s), then %s", name, placeAgain),
-		"it has mode %s: expected it writable by its owner only", got.mode)
+	return &doubt{
+		name, fmt.Sprintf("it has mode %s: expected it writable by its owner only", got.mode),
+		fmt.Sprintf("take the right away (chmod go-w %s)", name),
+	}
 }
 
 // belongs checks that the manifest is about the root that it lies in, about this boot, and of this seedbed's layout.

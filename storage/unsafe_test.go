@@ -38,7 +38,7 @@ func TestUnsafePathsAreRefused(t *testing.T) {
 		{"a user's root", []string{"dir /a/b 0755"}, func(t *testing.T, root string) {
 			dir(t, root, alice, 0o755)
 			dir(t, root+"/a", 0, 0o755)
-		}, nil},
+		}, []string{"it is owned by user 1111: expected root"}},
 		{"a link in a sticky directory", []string{"dir /tmp 1777", "dir /tmp/l/x 0755"}, func(t *testing.T, root string) {
 			dir(t, root+"/tmp", 0, 0o1777)
 			must(t, os.Symlink("/etc", root+"/tmp/l"))

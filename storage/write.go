@@ -62,13 +62,12 @@ func (f *folder) writeFile(name string, data []byte, mode Mode) (replaced bool, 
 // the last step went wrong.
 func writeAt(dir *os.File, name string, data []byte, mode Mode) (replaced bool, err error) {
 	at := int(dir.Fd())
-	temp := tempPrefix + rand.Text() + tempSuffix
-	path := filepath.Join(dir.Name(), temp)
-	fd, err := unix.Openat(at, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	file, temp, err := createTemp(dir)
 	if err != nil {
-		return false, &fs.PathError{Op: "create", Path: path, Err: err}
+		return false, err
 	}
-	if err := fill(os.NewFile(uintptr(fd), path), data, mode); err != nil {
+	defer file.Close() // and only then give the lock back
+	if err := fill(file, data, mode); err != nil {
 		unix.Unlinkat(at, temp, 0)
 		return false, err
 	}
@@ -77,6 +76,31 @@ func writeAt(dir *os.File, name string, data []byte, mode Mode) (replaced bool, 
 		return false, &fs.PathError{Op: "rename", Path: filepath.Join(dir.Name(), name), Err: err}
 	}
 	return true, dir.Sync()
+}
+
+// createTemp makes a temporary file and locks it (flock(2)): the lock goes with its writer, so whoever gets it knows
+// that the writer is dead. A file that was swept before it was locked is made again.
+func createTemp(dir *os.File) (file *os.File, name string, err error) {
+	for {
+		name = tempPrefix + rand.Text() + tempSuffix
+		path := filepath.Join(dir.Name(), name)
+		fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return nil, "", &fs.PathError{Op: "create", Path: path, Err: err}
+		}
+		file = os.NewFile(uintptr(fd), path)
+		var st unix.Stat_t
+		if err = unix.Flock(fd, unix.LOCK_EX); err == nil {
+			err = unix.Fstat(fd, &st)
+		}
+		if err == nil && st.Nlink > 0 {
+			return file, name, nil
+		}
+		file.Close()
+		if err != nil && err != unix.EINTR {
+			return nil, "", &fs.PathError{Op: "lock", Path: path, Err: err}
+		}
+	}
 }
 
 // readable opens the folder for reading its names and for fsync.
@@ -92,9 +116,8 @@ func (f *folder) readable() (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.host()), nil
 }
 
-// fill writes a new file, makes it durable and closes it.
+// fill writes a new file and makes it durable.
 func fill(file *os.File, data []byte, mode Mode) error {
-	defer file.Close()
 	if _, err := file.Write(data); err != nil {
 		return err
 	}
@@ -104,14 +127,10 @@ func fill(file *os.File, data []byte, mode Mode) error {
 	if err := file.Chmod(os.FileMode(mode)); err != nil {
 		return err
 	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	return file.Close()
+	return file.Sync()
 }
 
-// sweep removes temporary files that a killed run left in the folder. The caller holds the lock, so no other run is
-// writing one.
+// sweep removes temporary files that a killed writer left in the folder.
 func (f *folder) sweep() error {
 	if f.absent {
 		return nil
@@ -129,9 +148,29 @@ func (f *folder) sweep() error {
 		if !strings.HasPrefix(name, tempPrefix) || !strings.HasSuffix(name, tempSuffix) {
 			continue
 		}
-		if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil {
+		if err := sweepTemp(int(dir.Fd()), name); err != nil {
 			return f.fail("remove", name, err)
 		}
+	}
+	return nil
+}
+
+// sweepTemp removes a temporary file if it has no writer any more. What cannot be opened or is no file is none of ours.
+func sweepTemp(dir int, name string) error {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || kindOf(st.Mode) != KindFile {
+		return err
+	}
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	if err := unix.Unlinkat(dir, name, 0); err != nil && err != unix.ENOENT {
+		return err
 	}
 	return nil
 }
