@@ -46,7 +46,8 @@ func newRunCommand(g *globals) *cobra.Command {
 manager once containerd answers and the log FIFO is read, and carries
 containerd's and gVisor's logs to the journal, or to standard error. TERM and INT
 stop containerd; containers go on running. The containerd is the one in
-system.bin, else one in PATH, else the one inside seedbed.`,
+system.bin, else one in PATH that is not too old for the configuration, else the
+one inside seedbed.`,
 		Example: `  seedbed containerd run
   seedbed --root ./demo containerd run --stop-timeout 10s`,
 		Args:    cobra.NoArgs,
@@ -57,7 +58,7 @@ system.bin, else one in PATH, else the one inside seedbed.`,
 	f := c.Flags()
 	f.DurationVar(&o.startTimeout, "start-timeout", 0, "`duration` that containerd may take until it answers (default 0s: no limit)")
 	o.logOptions.addFlags(f)
-	f.DurationVar(&o.stopTimeout, "stop-timeout", 30*time.Second, "`duration` that containerd may take to stop before it is killed")
+	f.DurationVar(&o.stopTimeout, "stop-timeout", daemon.DefaultStopTimeout, "`duration` that containerd may take to stop before it is killed")
 	return c
 }
 
@@ -67,8 +68,11 @@ func (o *runOptions) addFlags(f *pflag.FlagSet) {
 }
 
 func (o *runOptions) check() error {
-	if o.startTimeout < 0 || o.stopTimeout < 0 {
-		return fmt.Errorf("flags --start-timeout and --stop-timeout: found %s and %s: expected no less than 0", o.startTimeout, o.stopTimeout)
+	if o.startTimeout < 0 {
+		return fmt.Errorf("flag --start-timeout: found %s: expected no less than 0", o.startTimeout)
+	}
+	if o.stopTimeout <= 0 {
+		return fmt.Errorf("flag --stop-timeout: found %s: expected more than 0", o.stopTimeout)
 	}
 	return o.logOptions.check()
 }
@@ -127,16 +131,14 @@ func (o *runOptions) prepare(environ []string) (daemon.Options, configuration, e
 	if err != nil {
 		return daemon.Options{}, configuration{}, err
 	}
-	options, err := o.daemonOptions(manifest, environ)
-	if err != nil {
-		return options, configuration{}, err
+	if err := needNodes(manifest, daemonNodes()...); err != nil {
+		return daemon.Options{}, configuration{}, err
 	}
 	config, err := o.configuration(manifest)
-	if as[*daemon.ConfigError](err) {
-		err = nil
+	if err != nil && !as[*daemon.ConfigError](err) {
+		return daemon.Options{}, config, err
 	}
-	options.ConfigFile, options.Config = cmp.Or(config.Path, renderedConfig), config.Containerd
-	return options, config, err
+	return o.daemonOptions(manifest.Tree(), config, environ), config, nil
 }
 
 // runscFDName is the name of the log FIFO among the descriptors that systemd keeps; that of the
@@ -171,24 +173,20 @@ func (o *runOptions) explainHangup() func() {
 	}
 }
 
-// daemonOptions turns the manifest and the flags into the daemon's options, but
-// for its configuration and its logs.
-func (o *runOptions) daemonOptions(manifest *storage.Manifest, environ []string) (daemon.Options, error) {
-	if err := needNodes(manifest, daemonNodes()...); err != nil {
-		return daemon.Options{}, err
-	}
-	tree := manifest.Tree()
+// daemonOptions turns the tree and the flags into the daemon's options, but for its logs.
+func (o *runOptions) daemonOptions(tree *storage.Root, config configuration, environ []string) daemon.Options {
 	bin, runtime := tree.System.Bin.FullPath(), tree.Ephemeral.Containerd
 	// One that cannot be run is still the one that was to be run, and Preflight's to explain.
-	binary, _ := daemon.Find(o.containerd, bin, daemon.SearchPath(environ))
+	binary, _ := daemon.Find(o.containerd, bin, daemon.SearchPath(environ), config.Containerd)
 	return daemon.Options{
 		Binary: binary, User: os.Geteuid(),
+		ConfigFile: cmp.Or(config.Path, renderedConfig), Config: config.Containerd,
 		Root: tree.Data.Containerd.FullPath(), State: runtime.FullPath(),
 		Address: runtime.ClientSocket.FullPath(), RunscFIFO: runtime.RunscLogsFIFO.FullPath(),
 		BinDir: bin, TempDir: runtime.Tmp.FullPath(),
 		RunscSpool: filepath.Join(o.renderDir(), runscFDName+".spool"),
 		Environ:    environ, StartTimeout: o.startTimeout, StopTimeout: o.stopTimeout,
-	}, nil
+	}
 }
 
 // openLogs takes the FIFOs that were passed and opens both sinks; the returned

@@ -111,7 +111,7 @@ func exitTable() []exitRow {
 		}},
 		{exitPermission, tests{is(fs.ErrPermission)}},
 		{exitData, tests{
-			as[inputError], as[*storage.ValidationError], as[*storage.BadDocument], as[*daemon.ConfigError], as[*units.BadParam],
+			as[inputError], as[*storage.ValidationError], as[*storage.BadDocument], as[*daemon.ConfigError], as[*daemon.VersionError], as[*units.BadParam],
 			as[*offline.DamagedError],
 		}},
 		{exitConfig, tests{

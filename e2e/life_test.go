@@ -78,7 +78,7 @@ func (n *node) wantSlowStart() {
 	n.dropIn("ExecStart=", "ExecStart="+seedbed+" containerd run --containerd /run/fake", "TimeoutStartSec=2s")
 	n.Systemctl("start", "--no-block", containerdUnit)
 	n.eventually(4*time.Second, "the status", func() bool {
-		return n.Property(containerdUnit, "StatusText") == "waiting for containerd to answer at "+ctrdSocket
+		return strings.HasPrefix(n.Property(containerdUnit, "StatusText"), "waiting for containerd to answer at "+ctrdSocket)
 	})
 	n.eventually(30*time.Second, "the start", func() bool { return n.state(containerdUnit) == "active/running" })
 	if begun, active := n.microseconds(containerdUnit, "InactiveExitTimestampMonotonic"), n.microseconds(containerdUnit, "ActiveEnterTimestampMonotonic"); active-begun < 5e6 {

@@ -15,8 +15,10 @@ import (
 	"seedbed/e2e/systemd"
 )
 
+// wantActive wants all units to be up. A process that ends after READY=1 ends a little later than its start does.
 func (n *node) wantActive() {
 	n.t.Helper()
+	n.eventually(10*time.Second, preseedUnit+" to exit", func() bool { return n.state(preseedUnit) != "active/running" })
 	for unit, want := range map[string]string{
 		storageUnit: "active/exited", socketUnit: "active/running", containerdUnit: "active/running",
 		preseedUnit: "active/exited", target: "active/active",

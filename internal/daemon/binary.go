@@ -94,15 +94,16 @@ func (e *BinaryError) Hint() string {
 // Find returns the containerd to run: the explicit one if it is given
 // ([EmbeddedName] or a path), else the one in the directory systemBin, else the
 // first in path, a list of directories as PATH holds it, else the embedded one. One that is given or lies
-// in systemBin but cannot be run is a *[BinaryError]: it is not passed over.
-func Find(explicit, systemBin, path string) (Binary, error) {
+// in systemBin but cannot be run is a *[BinaryError]: it is not passed over. In path one is
+// passed over that cannot be run, or is too old to read config, as a distribution's may be.
+func Find(explicit, systemBin, path string, config []byte) (Binary, error) {
 	if explicit == EmbeddedName {
 		return embedded(), nil
 	}
 	if explicit != "" {
 		file, err := filepath.Abs(explicit)
 		if err != nil {
-			return Binary{}, &BinaryError{Path: explicit, Reason: Unreadable, Err: err}
+			return Binary{Path: explicit}, &BinaryError{Path: explicit, Reason: Unreadable, Err: err}
 		}
 		return Binary{Path: file}, checkBinary(file)
 	}
@@ -114,9 +115,10 @@ func Find(explicit, systemBin, path string) (Binary, error) {
 			return b, err
 		}
 	}
+	c, err := parseConfig("", config)
 	for _, dir := range filepath.SplitList(path) {
 		file := filepath.Join(dir, name)
-		if filepath.IsAbs(file) && checkBinary(file) == nil {
+		if filepath.IsAbs(file) && checkBinary(file) == nil && (err != nil || checkVersion(file, c, "") == nil) {
 			return Binary{Path: file}, nil
 		}
 	}

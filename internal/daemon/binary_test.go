@@ -56,7 +56,7 @@ func TestBinaryErrors(t *testing.T) {
 		{writeProgram(t, dir, "empty", nil), NotProgram, 126},
 		{"/dev/null", NotProgram, 126},
 	} {
-		_, err := Find(tt.path, "", "")
+		_, err := Find(tt.path, "", "", nil)
 		var bad *BinaryError
 		if !errors.As(err, &bad) || bad.Reason != tt.reason || bad.ExitCode() != tt.code || bad.Hint() == "" {
 			t.Errorf("Find(%q) = %v, want reason %q and exit code %d", tt.path, err, tt.reason, tt.code)
@@ -86,7 +86,7 @@ func TestFindOrder(t *testing.T) {
 		{"", brokenBin, path, ""}, // nor one that the image brings
 		{"", none, brokenBin + ":" + path, inPath},
 	} {
-		b, err := Find(tt.explicit, tt.bin, tt.path)
+		b, err := Find(tt.explicit, tt.bin, tt.path, nil)
 		if tt.want == "" && err == nil || tt.want != "" && (err != nil || b.String() != tt.want) {
 			t.Errorf("Find(%q, %q, %q) = %v, %v, want %q", tt.explicit, tt.bin, tt.path, b, err, tt.want)
 		}

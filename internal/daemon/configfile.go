@@ -42,6 +42,7 @@ func (e *ConfigError) Hint() string {
 
 // configFile is what this package needs to know of a configuration, whoever wrote it.
 type configFile struct {
+	Version  int            `toml:"version"`
 	Root     string         `toml:"root"`
 	State    string         `toml:"state"`
 	Imports  []string       `toml:"imports"`

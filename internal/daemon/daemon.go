@@ -12,6 +12,9 @@ import (
 	"seedbed/logpump"
 )
 
+// DefaultStopTimeout is how long containerd may take to stop unless something else is said.
+const DefaultStopTimeout = 30 * time.Second
+
 // Options of [Run] and [Preflight].
 type Options struct {
 	// Binary is what to run; see [Find].
@@ -44,7 +47,7 @@ type Options struct {
 	Environ []string
 	// StartTimeout bounds the wait for the API; 0 waits as long as the child lives.
 	StartTimeout time.Duration
-	// StopTimeout is how long the child may take to stop before it is killed; 90 s by default.
+	// StopTimeout is how long the child may take to stop before it is killed; [DefaultStopTimeout] by default.
 	StopTimeout time.Duration
 	// MaxRecord is the longest record of both logs in bytes; see logpump.Options.
 	MaxRecord int
@@ -73,7 +76,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.StopTimeout <= 0 {
-		o.StopTimeout = 90 * time.Second
+		o.StopTimeout = DefaultStopTimeout
 	}
 	if o.Log == nil {
 		o.Log = logpump.NewText(os.Stderr, "containerd")

@@ -170,3 +170,22 @@ func TestSignalAfterTheEnd(t *testing.T) {
 		t.Errorf("signal = %v, want os.ErrProcessDone", err)
 	}
 }
+
+// TestCRINotLoaded: a CRI plugin that will never answer ends the start, with its own reason, and nothing waits for ever.
+func TestCRINotLoaded(t *testing.T) {
+	m := newMachine(t, realContainerd(t))
+	config, err := os.ReadFile(m.options.ConfigFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write("config.toml", strings.Replace(string(config), "[plugins.'io.containerd.cri.v1.images']",
+		"[plugins.'io.containerd.cri.v1.images']\nsnapshotter = 'none'", 1), 0o644)
+	m.start()
+	var unfit *CRIError
+	if err := m.wait(); !errors.As(err, &unfit) || !strings.Contains(err.Error(), `snapshotter "none"`) {
+		t.Errorf("Run = %v, want a CRIError with the plugin's reason", err)
+	}
+	if m.count("ready") != 0 || !isAbsent(m.options.Address) {
+		t.Error("it was ready, or left its socket")
+	}
+}

@@ -106,6 +106,7 @@ func Preflight(o Options) []Finding {
 	found.fatal("socket", checkSocket(o.Address))
 	found.fatal("fifo", checkFIFO(o))
 	if c != nil {
+		found.fatal("config", checkVersion(o.Binary.Path, c, o.ConfigFile))
 		for _, err := range mismatches(c, o) {
 			found.fatal("config", err)
 		}
