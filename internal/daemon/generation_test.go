@@ -59,6 +59,12 @@ func TestNewestConfig(t *testing.T) {
 	if err := one(t, m.options, "config"); !errors.As(err, &old) || old.Newest != 2 || old.Version != configVersion {
 		t.Errorf("containerd 1 with what is rendered: %v, want a VersionError", err)
 	}
+	m.options.Binary.Path = tools.Build(t).Containerd
+	m.write("config.toml", "version = 5\n", 0o644)
+	m.options.Root, m.options.State, m.options.Address = "", "", "/run/containerd/containerd.sock"
+	if err := preflight(m.options); !errors.As(err, &old) || old.Newest != configVersion {
+		t.Errorf("this containerd with a configuration of version 5: %v, want a VersionError", err)
+	}
 	config, err := RenderConfig(m.config)
 	if err != nil {
 		t.Fatal(err)

@@ -128,7 +128,10 @@ func TestFailures(t *testing.T) {
 		name, want string
 		spoil      func(m *machine, config string) string
 	}{
-		{"version", "version", func(_ *machine, c string) string { return strings.Replace(c, "version = 4", "version = 9", 1) }},
+		{"version", "version", func(m *machine, c string) string {
+			m.script("exec " + program + ` "$@"` + "\n") // which does not tell what it can read
+			return strings.Replace(c, "version = 4", "version = 9", 1)
+		}},
 		{"root is a file", "not a directory", func(m *machine, c string) string {
 			file := m.write("file", "", 0o600)
 			m.options.Root = "" // any, so that it comes to a start
