@@ -14,6 +14,10 @@ import (
 	"seedbed/preseed/archive"
 )
 
+// openFiles is how many bundles have their file open at a time: well above the number of those that
+// are read at once, and well below what a service may have open.
+const openFiles = 16
+
 // run is one import, check or verification.
 type run struct {
 	o        Options
@@ -25,6 +29,7 @@ type run struct {
 	sources  map[key]string // see sourceOf
 	left     leaseMap       // leases of ours that could not be ended
 	leases   *leaser        // nil when nothing is to be written
+	files    *archive.Files // those of the bundles that are open
 
 	snapshotter *Snapshotter // nil when nothing is unpacked
 
@@ -43,7 +48,7 @@ func newRun(sources []Source, o Options, mode Mode) (*run, error) {
 			return nil, &OptionError{Option: "name", Value: o.Name, Err: errors.New("no valid image reference")}
 		}
 	}
-	r := &run{o: o, report: &Report{Schema: Schema, Mode: mode, Started: time.Now(), Bundles: []*BundleReport{}}}
+	r := &run{o: o, files: archive.NewFiles(openFiles), report: &Report{Schema: Schema, Mode: mode, Started: time.Now(), Bundles: []*BundleReport{}}}
 	r.progress.tell = o.Progress
 	for _, s := range sources {
 		if s.Reader == nil {
@@ -93,7 +98,7 @@ func (r *run) index(ctx context.Context, whole bool) {
 // open reads a bundle's index. What can be read only once goes to the store on the way in an import;
 // a verification must not mend what it is about to look at.
 func (r *run) open(ctx context.Context, b *bundle, whole bool) {
-	o := archive.Options{SpoolDir: r.o.SpoolDir, Keep: hash, Ledger: func() []byte { return r.ledger(ctx, b) }}
+	o := archive.Options{SpoolDir: r.o.SpoolDir, Files: r.files, Keep: hash, Ledger: func() []byte { return r.ledger(ctx, b) }}
 	if r.leases != nil && r.report.Mode != ModeVerify {
 		k := r.newKeeper(b)
 		defer k.wait()

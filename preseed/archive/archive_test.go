@@ -135,9 +135,9 @@ func TestOpenSpecialFiles(t *testing.T) {
 	}
 }
 
-func TestUnchanged(t *testing.T) {
-	good := bundle.OCI(bundle.Good(goodName)).Bytes()
-	for name, change := range map[string]func(path string) error{
+// changes are what happens to a bundle's file, by the word that has to be said of it.
+func changes(good []byte) map[string]func(path string) error {
+	return map[string]func(path string) error{
 		"modified": func(path string) error { return os.Chtimes(path, time.Now(), time.Now().Add(time.Hour)) },
 		"bytes now": func(path string) error {
 			return os.WriteFile(path, append(bytes.Clone(good), 0), 0o600)
@@ -149,7 +149,12 @@ func TestUnchanged(t *testing.T) {
 			return os.Rename(path+".new", path)
 		},
 		"removed": os.Remove,
-	} {
+	}
+}
+
+func TestUnchanged(t *testing.T) {
+	good := bundle.OCI(bundle.Good(goodName)).Bytes()
+	for name, change := range changes(good) {
 		path := write(t, good)
 		a := mustOpen(t, path)
 		if err := a.Unchanged(); err != nil {

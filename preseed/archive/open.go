@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
@@ -33,6 +32,9 @@ type Options struct {
 	// read before, or nil. It is asked only for what is costly to read. nil
 	// means that there is none.
 	Ledger func() []byte
+	// Files bounds how many archives that were opened with it have their file
+	// open. nil means that the file stays open until the archive is closed.
+	Files *Files
 }
 
 // Open reads the index of the archive at path: a regular file, or a directory
@@ -53,9 +55,13 @@ func (o Options) Open(ctx context.Context, path string) (*Archive, error) {
 		f.Close()
 		return openLayout(ctx, w)
 	}
-	a := &Archive{Compression: None, Size: w.info.Size(), closers: []io.Closer{f}, self: identityOf(w.info)}
+	if o.Files == nil {
+		o.Files = NewFiles(1)
+	}
+	h := o.Files.adopt(f, w)
+	a := &Archive{Compression: None, Size: w.info.Size(), closers: []io.Closer{h}, self: identityOf(w.info)}
 	a.watch(w)
-	if err := o.readFile(ctx, a, f); err != nil {
+	if err := o.readFile(ctx, a, h); err != nil {
 		a.Close()
 		return nil, err
 	}
@@ -63,7 +69,7 @@ func (o Options) Open(ctx context.Context, path string) (*Archive, error) {
 }
 
 // readFile finds out how the file is compressed and reads its index.
-func (o Options) readFile(ctx context.Context, a *Archive, f *os.File) error {
+func (o Options) readFile(ctx context.Context, a *Archive, f io.ReaderAt) error {
 	data := counted{f, &a.read}
 	a.file = data
 	head := make([]byte, min(headSize, a.Size))

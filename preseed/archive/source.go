@@ -20,31 +20,45 @@ type watched struct {
 	info fs.FileInfo
 }
 
-// unchanged compares the file with what is there now. Its size, modification
-// time and identity count; the change time does not, for a chmod or a second
-// hard link does no harm.
+// unchanged compares the file with what is there now.
 func (w watched) unchanged() error {
 	now, err := os.Stat(w.path)
-	changed := &Error{
-		Code: CodeChangedWhileReading, Expected: "the file that was opened",
+	if err != nil {
+		return w.gone(err)
+	}
+	return w.same(now)
+}
+
+// gone says what it means that the file cannot be looked at any more.
+func (w watched) gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return changed("the file was removed")
+	}
+	return err
+}
+
+// same compares the file with another look at it. Its size, modification time
+// and identity count; the change time does not, for a chmod or a second hard
+// link does no harm.
+func (w watched) same(now fs.FileInfo) error {
+	switch {
+	case !os.SameFile(w.info, now):
+		return changed("the file was replaced by another")
+	case now.Size() != w.info.Size():
+		err := changed(fmt.Sprintf("the file has %d bytes now", now.Size()))
+		err.Expected = fmt.Sprintf("%d bytes as when it was opened", w.info.Size())
+		return err
+	case !now.ModTime().Equal(w.info.ModTime()):
+		return changed("the file was modified")
+	}
+	return nil
+}
+
+func changed(found string) *Error {
+	return &Error{
+		Code: CodeChangedWhileReading, Found: found, Expected: "the file that was opened",
 		Advice: "write bundles under another name and rename them when they are complete",
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		changed.Found = "the file was removed"
-	case err != nil:
-		return err
-	case !os.SameFile(w.info, now):
-		changed.Found = "the file was replaced by another"
-	case now.Size() != w.info.Size():
-		changed.Found = fmt.Sprintf("the file has %d bytes now", now.Size())
-		changed.Expected = fmt.Sprintf("%d bytes as when it was opened", w.info.Size())
-	case !now.ModTime().Equal(w.info.ModTime()):
-		changed.Found = "the file was modified"
-	default:
-		return nil
-	}
-	return changed
 }
 
 // open opens a regular file or a directory for reading and refuses all else
