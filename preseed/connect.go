@@ -84,6 +84,11 @@ var errNotServing = errors.New("not serving")
 // or a relative path. It waits, for at most wait in all, for a socket that is absent, stale or
 // refuses, and for containerd to answer on it. Zero means one attempt. Missing permission ends the
 // wait at once. The error is a [*ConnectError], or ctx's own.
+//
+// The client's calls end with an error that tells of an unavailable containerd when nothing at all
+// comes from it for as long as wait, and for 5 seconds at least. Whoever makes a call that takes
+// longer has to ask for something small meanwhile, as [Import] and [Verify] do: a containerd that
+// works is never given up then, however slow it is.
 func Connect(ctx context.Context, address string, wait time.Duration) (*containerd.Client, error) {
 	path, err := socketPath(address)
 	if err != nil {
@@ -95,7 +100,7 @@ func Connect(ctx context.Context, address string, wait time.Duration) (*containe
 	begin := time.Now()
 	deadline := begin.Add(wait)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		c, err := attempt(ctx, path, max(time.Until(deadline), shortest))
+		c, err := attempt(ctx, path, max(time.Until(deadline), shortest), max(wait, leastPatience))
 		if err == nil {
 			return c, nil
 		}
@@ -132,13 +137,13 @@ func socketPath(address string) (string, error) {
 
 // attempt dials first, because containerd's client hides what the socket says behind a wait of 10
 // seconds, and then asks for the version.
-func attempt(ctx context.Context, path string, timeout time.Duration) (*containerd.Client, error) {
+func attempt(ctx context.Context, path string, timeout, patience time.Duration) (*containerd.Client, error) {
 	conn, err := (&net.Dialer{Timeout: timeout}).DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err
 	}
 	conn.Close()
-	c, err := containerd.New(path)
+	c, err := containerd.New(path, dialPatiently(path, patience))
 	if err != nil {
 		return nil, err
 	}

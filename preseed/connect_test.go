@@ -106,19 +106,33 @@ func TestConnectWithoutPermission(t *testing.T) {
 		}
 		return
 	}
+	dir := asNobodyDir(t)
+	listen(t, filepath.Join(dir, "s"))
+	must(t, os.Chmod(filepath.Join(dir, "s"), 0o660))
+	asNobody(t, dir, "SEEDBED_TEST_SOCKET="+filepath.Join(dir, "s"))
+}
+
+// asNobodyDir returns a directory that other users can enter, which t.TempDir is not.
+func asNobodyDir(t *testing.T) string {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to become another user")
 	}
-	dir, err := os.MkdirTemp("", "seedbed-connect-") // t.TempDir is closed to other users
+	dir, err := os.MkdirTemp("", "seedbed-nobody-")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	listen(t, filepath.Join(dir, "s"))
-	must(t, os.Chmod(filepath.Join(dir, "s"), 0o660))
+	must(t, os.Chmod(dir, 0o755))
+	return dir
+}
+
+// asNobody runs the test that calls it again, as a user who owns nothing.
+func asNobody(t *testing.T, dir, env string) {
+	t.Helper()
 	program := copyProgram(t, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-test.run=^TestConnectWithoutPermission$", "-test.v")
-	cmd.Env = append(os.Environ(), "SEEDBED_TEST_SOCKET="+filepath.Join(dir, "s"))
+	cmd := exec.CommandContext(ctx, program, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), env)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -129,7 +143,6 @@ func TestConnectWithoutPermission(t *testing.T) {
 // copyProgram puts this test program where every user can run it.
 func copyProgram(t *testing.T, dir string) string {
 	t.Helper()
-	must(t, os.Chmod(dir, 0o755))
 	from, err := os.Open("/proc/self/exe")
 	must(t, err)
 	defer from.Close()

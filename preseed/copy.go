@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/content"
@@ -148,9 +149,7 @@ func (c *copier) ensure(ctx context.Context, j *job, namespace string) error {
 		if j.damaged[source] != nil {
 			continue
 		}
-		begin := time.Now()
-		written, err := c.write(ctx, j, source)
-		c.account(source, written, time.Since(begin))
+		written, err := c.writeFrom(ctx, j, source)
 		if err == nil {
 			if written > 0 {
 				j.compareCopies(source)
@@ -181,6 +180,17 @@ func (j *job) compareCopies(written *bundle) {
 			}
 		}
 	}
+}
+
+// writeFrom writes a blob from a bundle. What the store has lost meanwhile is written once more.
+func (c *copier) writeFrom(ctx context.Context, j *job, source *bundle) (int64, error) {
+	begin := time.Now()
+	written, err := c.write(ctx, j, source)
+	if err != nil && errorOf(err).Code == archive.CodeChangedWhileReading {
+		written, err = c.write(ctx, j, source)
+	}
+	c.account(source, written, time.Since(begin))
+	return written, err
 }
 
 // account adds to the bundle that a blob was read from.
@@ -325,9 +335,11 @@ func writeError(err error) error {
 	return fmt.Errorf("write blob: %w", err)
 }
 
-// commitError finds out whose fault a refused commit is, by hashing what the archive has.
+// commitError finds out whose fault a refused commit is, by hashing what the archive has. When that is
+// good, the archive was written to, or another process has taken the ingest away: the late clean-up of
+// an import that a hanging containerd held up, say.
 func (c *copier) commitError(blob *archive.Blob, desc ocispec.Descriptor, err error) error {
-	if !errdefs.IsFailedPrecondition(err) { // also nil
+	if err == nil || !errdefs.IsFailedPrecondition(err) && !strings.Contains(err.Error(), syscall.ENOENT.Error()) {
 		return err
 	}
 	if damage := verifyBlob(blob, desc.Digest); damage != nil {

@@ -34,6 +34,7 @@ const (
 type OptionError struct {
 	Option, Value string
 	Err           error
+	Advice        string // next step; may be empty
 }
 
 func (e *OptionError) Error() string {
@@ -42,6 +43,9 @@ func (e *OptionError) Error() string {
 
 // Unwrap returns why the value was refused.
 func (e *OptionError) Unwrap() error { return e.Err }
+
+// Hint returns the next step, or "".
+func (e *OptionError) Hint() string { return e.Advice }
 
 // errorOf gives any error the form of the report.
 func errorOf(err error) *Error {
@@ -60,7 +64,7 @@ func errorOf(err error) *Error {
 // codeOf also knows what containerd says, whose errors have lost their type on the way.
 func codeOf(err error) archive.Code {
 	switch {
-	case errdefs.IsUnavailable(err), errors.Is(err, ErrUnavailable), strings.Contains(err.Error(), "error reading from server"):
+	case errdefs.IsUnavailable(err), errors.Is(err, ErrUnavailable), silent(err), strings.Contains(err.Error(), "error reading from server"):
 		return CodeUnavailable
 	case strings.Contains(err.Error(), syscall.ENOSPC.Error()), strings.Contains(err.Error(), syscall.EDQUOT.Error()):
 		return archive.CodeNoSpace
@@ -76,6 +80,8 @@ func errorText(err error) string {
 		return "interrupted"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timed out"
+	case silent(err):
+		return "containerd does not answer any more"
 	case codeOf(err) == CodeUnavailable:
 		return "containerd went away"
 	case codeOf(err) == archive.CodeNoSpace:

@@ -44,6 +44,7 @@ func importOnce(ctx context.Context, s *Store, sources []Source, o Options, left
 		return nil, err
 	}
 	r.store, r.left = s, left
+	defer r.keepAsking(ctx)()
 	if err := r.checkLink(); err != nil {
 		return nil, err
 	}

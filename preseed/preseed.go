@@ -14,6 +14,7 @@ package preseed
 
 import (
 	"context"
+	"errors"
 	"io"
 	"runtime"
 
@@ -39,6 +40,9 @@ type Store struct {
 	Probe func(context.Context, ocispec.Descriptor) error
 	// Purge removes from the disk what is left of blobs that no namespace lists any more.
 	Purge func(context.Context, []digest.Digest) error
+	// Ping asks whether the store answers. What it says does not matter, only that it is said: see
+	// [Connect]. It is nil for a store that is not asked but looked at.
+	Ping func(context.Context) error
 	// Free returns the bytes that are free for blobs. It is nil when that cannot be known.
 	Free func(context.Context) (int64, error)
 	// Link makes the file at a path that of a blob, with a hard link, once its content is known to be
@@ -56,8 +60,8 @@ type Store struct {
 func NewStore(c *containerd.Client) *Store {
 	return &Store{
 		Content: c.ContentStore(), Images: c.ImageService(), Leases: c.LeasesService(),
-		Namespaces: c.NamespaceService().List,
-		Probe:      probeOnline(c), Purge: purgeOnline(c), Snapshotter: onlineSnapshotter(c), Free: freeOnline(c),
+		Namespaces: c.NamespaceService().List, Ping: pingOnline(c),
+		Probe: probeOnline(c), Purge: purgeOnline(c), Snapshotter: onlineSnapshotter(c), Free: freeOnline(c),
 	}
 }
 
@@ -150,7 +154,10 @@ func (o Options) matcher() (platforms.MatchComparer, string, error) {
 	}
 	p, err := platforms.Parse(o.Platform)
 	if err != nil {
-		return nil, "", &OptionError{Option: "platform", Value: o.Platform, Err: err}
+		return nil, "", &OptionError{
+			Option: "platform", Value: o.Platform, Err: errors.New("no platform: expected OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT"),
+			Advice: "name the platform as in linux/amd64 or linux/arm/v7, or leave the option out for that of this host",
+		}
 	}
 	p = platforms.Normalize(p)
 	return platforms.Only(p), platforms.Format(p), nil

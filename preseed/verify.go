@@ -12,6 +12,7 @@ func Verify(ctx context.Context, s *Store, sources []Source, o Options) (*Report
 		return nil, err
 	}
 	r.store = s
+	defer r.keepAsking(ctx)()
 	if err := r.findSnapshotter(ctx); err != nil {
 		return nil, err
 	}
