@@ -1,6 +1,7 @@
 package preseed_test
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -92,6 +93,44 @@ func TestImportKeepsLabels(t *testing.T) {
 		importDir(t, s, dir, preseed.Options{UnpinMissing: true})
 		delete(all, preseed.PinLabel)
 		wantLabels(t, s, all)
+	})
+}
+
+// TestStreamBesideDirectory: an image that comes from a file and from a stream belongs to the file,
+// whichever comes first, for the file can be looked for later. They do not take it from each other.
+func TestStreamBesideDirectory(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *preseed.Store) {
+		dir := place(t, "k8s.io", files{"!first.tar": oci(bundle.Good(good))})
+		path := filepath.Join(dir, "k8s.io", "!first.tar")
+		file := preseed.Source{Path: dir}
+		want := map[string]string{preseed.PinLabel: preseed.PinValue, preseed.SourceLabel: path}
+		stream := func() preseed.Source {
+			return preseed.Source{Path: "-", Namespace: "k8s.io", Reader: bytes.NewReader(oci(bundle.Good(good)))}
+		}
+		for _, step := range []struct {
+			why     string
+			sources []preseed.Source
+			status  preseed.Status
+		}{
+			{"both", []preseed.Source{stream(), file}, preseed.StatusImported},
+			{"both again", []preseed.Source{file, stream()}, preseed.StatusUnchanged},
+			{"the stream alone", []preseed.Source{stream()}, preseed.StatusUnchanged},
+			{"the file alone", []preseed.Source{file}, preseed.StatusUnchanged},
+		} {
+			r, err := preseed.Import(t.Context(), s, step.sources, preseed.Options{UnpinMissing: true})
+			must(t, err)
+			for _, b := range r.Bundles {
+				if b.Status != step.status {
+					t.Errorf("%s: %s %s, want %s", step.why, b.Path, b.Status, step.status)
+				}
+			}
+			wantLabels(t, s, want)
+		}
+		must(t, os.Remove(path))
+		_, err := preseed.Import(t.Context(), s, []preseed.Source{stream()}, preseed.Options{})
+		must(t, err)
+		want[preseed.SourceLabel] = "-"
+		wantLabels(t, s, want)
 	})
 }
 

@@ -122,7 +122,7 @@ func (f *finder) namespaceDir(dir, namespace string) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		f.entries = append(f.entries, found{path: dir, namespace: namespace, err: errorOf(err)})
+		f.entries = append(f.entries, found{path: dir, err: errorOf(err)})
 		return
 	}
 	for _, e := range entries {

@@ -69,6 +69,27 @@ func TestStrayIndex(t *testing.T) {
 	`)
 }
 
+// TestUnreadable: what this user may not read fails by its own name, and the rest goes on. It runs
+// itself as another user.
+func TestUnreadable(t *testing.T) {
+	if dir := os.Getenv("SEEDBED_TEST_UNREADABLE"); dir != "" {
+		r, err := preseed.Check(t.Context(), []preseed.Source{{Path: dir}}, preseed.Options{})
+		must(t, err)
+		wantOutline(t, r, "closed failed permission\na.tar failed permission\nb.tar ok\n  example.com/b:1 ok\n")
+		if b := r.Bundles[0]; b.Namespace != "" || b.Error.Hint == "" {
+			t.Errorf("namespace %q, hint %q: want none, and a hint", b.Namespace, b.Error.Hint)
+		}
+		return
+	}
+	nobody := asNobodyDir(t)
+	dir := filepath.Join(nobody, "bundles")
+	add(t, dir, "closed", files{"a.tar": nil})
+	add(t, dir, "open", files{"a.tar": oci(bundle.Good(good)), "b.tar": oci(image("example.com/b:1", "b"))})
+	must(t, os.Chmod(filepath.Join(dir, "closed"), 0))
+	must(t, os.Chmod(filepath.Join(dir, "open", "a.tar"), 0))
+	asNobody(t, nobody, "SEEDBED_TEST_UNREADABLE="+dir)
+}
+
 // TestLinks is P19: links are followed, to archives and to namespace directories, and a dangling
 // one is a failure.
 func TestLinks(t *testing.T) {
@@ -89,6 +110,32 @@ func TestLinks(t *testing.T) {
 		good.tar imported
 		  example.com/good:v1 imported
 	`)
+}
+
+// TestOrder is P32: the report has lexical order of namespace and file name, however many bundles are
+// worked on at once and whichever is done first, and so has every list of names and warnings.
+func TestOrder(t *testing.T) {
+	dir := place(t, "k8s.io", files{
+		"10-b.tar": oci(large()), "10-a.tar": oci(image("example.com/same:1", "a")), "9-c.tar": oci(image("example.com/same:1", "c")),
+		"B.tar": []byte("bad"), "a.tar": oci(image("example.com/a:1", "a")),
+	})
+	add(t, dir, "a-namespace", files{"z.tar": oci(image("example.com/z:1", "z"))})
+	for _, jobs := range []int{1, 2, 8} {
+		r := importDir(t, openOffline(t, t.TempDir()), dir, preseed.Options{Jobs: jobs})
+		wantOutline(t, r, `
+			z.tar imported
+			  example.com/z:1 imported
+			10-a.tar unchanged
+			  example.com/same:1 unchanged
+			10-b.tar imported
+			  example.com/large:1 imported
+			9-c.tar imported
+			  example.com/same:1 imported
+			B.tar failed not_an_image
+			a.tar imported
+			  example.com/a:1 imported
+		`)
+	}
 }
 
 // TestSpecialFiles: a FIFO or a directory under a bundle's name is reported and not waited for.

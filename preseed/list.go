@@ -65,7 +65,7 @@ func listed(ctx context.Context, s *Store, namespace string, img images.Image, m
 		Namespace: namespace, Name: img.Name, Digest: img.Target.Digest, Bundle: img.Labels[SourceLabel],
 		Pinned: img.Labels[PinLabel] == PinValue, State: StatusOK,
 	}
-	l.Gone = l.Bundle != "-" && !exists(l.Bundle)
+	l.Gone = l.Bundle != stream && !exists(l.Bundle)
 	if err := complete(ctx, s, img.Target, m); err != nil {
 		l.State, l.Reason = StatusIncomplete, err.Error()
 	}

@@ -49,6 +49,9 @@ func (r *run) compare(i *image, d *decision) record {
 		return want
 	}
 	want.found = &found
+	if from := found.Labels[SourceLabel]; want.labels[SourceLabel] == stream && found.Target.Digest == i.verdict.target.Digest && exists(from) {
+		want.labels[SourceLabel] = from // the file's: they would take it from each other in turn
+	}
 	want.reason = r.difference(i, want, d)
 	return want
 }
@@ -94,13 +97,20 @@ func (r *run) labels(i *image) map[string]string {
 	return labels
 }
 
+// stream is the source of what came from a reader.
+const stream = "-"
+
 // sourceOf returns the bundle that counts as an image's source: of several that hold the same
-// image the last in lexical order, so that a second run finds nothing to change.
+// image the last in lexical order, so that a second run finds nothing to change, and a file rather
+// than a stream, which nobody can look for later.
 func (r *run) sourceOf(i *image) string {
 	if r.sources == nil {
 		r.sources = map[key]string{}
 		for _, i := range r.images() {
-			r.sources[key{i.bundle.namespace, i.name}] = absolute(i.bundle.path)
+			k := key{i.bundle.namespace, i.name}
+			if i.bundle.reader == nil || r.sources[k] == "" {
+				r.sources[k] = i.bundle.source()
+			}
 		}
 	}
 	return r.sources[key{i.bundle.namespace, i.name}]
@@ -236,11 +246,16 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// absolute makes a path that means the same whatever the working directory is; "-" stays.
-func absolute(path string) string {
-	if path == "-" {
-		return path
+// source is what the records of a bundle's images have for their source.
+func (b *bundle) source() string {
+	if b.reader != nil {
+		return stream
 	}
+	return absolute(b.path)
+}
+
+// absolute makes a path that means the same whatever the working directory is.
+func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
 	}
