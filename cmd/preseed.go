@@ -45,9 +45,12 @@ func (o *sourceOptions) addFlags(f *pflag.FlagSet) {
 	setEnvironment(f, "namespace", "CONTAINERD_NAMESPACE")
 }
 
-func (o *sourceOptions) check() error {
-	if o.Jobs < 0 {
+func (o *sourceOptions) check(f *pflag.FlagSet, args []string) error {
+	switch {
+	case o.Jobs < 0:
 		return fmt.Errorf("flag --jobs: found %d: expected no less than 0", o.Jobs)
+	case f.Changed("namespace") && len(args) == 0:
+		return errors.New("flag --namespace: found without a SOURCE: expected a bundle file or - to bring into it (the manifest's preseed directory names its namespaces itself)")
 	}
 	return nil
 }
@@ -142,7 +145,7 @@ manifest is used. With --offline no daemon is needed and none may run.`,
   seedbed preseed import ./bundles -a /run/containerd/containerd.sock -o json
   seedbed preseed import app.tar -n k8s.io
   seedbed preseed import ./bundles --offline --containerd-root ./image/var/lib/containerd`,
-		PreRunE: func(c *cobra.Command, _ []string) error { return o.check(c.Flags()) },
+		PreRunE: func(c *cobra.Command, args []string) error { return o.check(c.Flags(), args) },
 		RunE:    func(c *cobra.Command, args []string) error { return runImport(c.Context(), o, args) },
 	}
 	o.addFlags(c.Flags())
@@ -167,14 +170,14 @@ func addWantedFlags(f *pflag.FlagSet, o *preseed.Options) {
 	setEnvironment(f, "snapshotter", "CONTAINERD_SNAPSHOTTER")
 }
 
-func (o *importOptions) check(f *pflag.FlagSet) error {
+func (o *importOptions) check(f *pflag.FlagSet, args []string) error {
 	if o.Link && !o.store.offline {
 		return errors.New("flag --link: found without --offline")
 	}
 	if err := o.store.check(f); err != nil {
 		return err
 	}
-	return o.sourceOptions.check()
+	return o.sourceOptions.check(f, args)
 }
 
 func runImport(ctx context.Context, o *importOptions, args []string) error {
@@ -281,7 +284,7 @@ func newPreseedCheckCommand(g *globals) *cobra.Command {
 		Long:  "Check reads every bundle, hashes its blobs and says of each image whether an import would succeed. It needs no containerd and no root.",
 		Example: `  seedbed preseed check ./bundles
   seedbed preseed check app.tar -n k8s.io -o json`,
-		PreRunE: func(*cobra.Command, []string) error { return o.check() },
+		PreRunE: func(c *cobra.Command, args []string) error { return o.check(c.Flags(), args) },
 		RunE:    func(c *cobra.Command, args []string) error { return runPreseedCheck(c.Context(), o, args) },
 	}
 	o.addFlags(c.Flags())

@@ -28,7 +28,7 @@ imported again. A SOURCE is what it is for import.`,
 		Example: `  seedbed preseed verify
   seedbed preseed verify --repair
   seedbed preseed verify ./bundles --offline --containerd-root ./image/var/lib/containerd -o json`,
-		PreRunE: func(c *cobra.Command, _ []string) error { return o.check(c.Flags()) },
+		PreRunE: func(c *cobra.Command, args []string) error { return o.check(c.Flags(), args) },
 		RunE:    func(c *cobra.Command, args []string) error { return runVerify(c.Context(), o, args) },
 	}
 	o.addFlags(c.Flags())
@@ -42,11 +42,11 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Repair, "repair", false, "import again what is missing or damaged")
 }
 
-func (o *verifyOptions) check(f *pflag.FlagSet) error {
+func (o *verifyOptions) check(f *pflag.FlagSet, args []string) error {
 	if err := o.store.check(f); err != nil {
 		return err
 	}
-	return o.sourceOptions.check()
+	return o.sourceOptions.check(f, args)
 }
 
 func runVerify(ctx context.Context, o *verifyOptions, args []string) error {
