@@ -107,7 +107,7 @@ func (u *unpacker) add(h *tar.Header) error {
 	case tar.TypeSymlink:
 		return e.symlink(parent)
 	case tar.TypeLink:
-		return u.link(e, parent)
+		return u.link(e)
 	}
 	return fmt.Errorf("type %q: %w", h.Typeflag, ErrUnusual)
 }
@@ -200,7 +200,7 @@ func (e entry) symlink(parent int) error {
 }
 
 // link makes a hard link to an earlier file of the layer, of which it sets the attributes again.
-func (u *unpacker) link(e entry, parent int) error {
+func (u *unpacker) link(e entry) error {
 	dir, base := split(e.Linkname)
 	target, err := u.dirs.open(dir)
 	if err != nil {
@@ -211,8 +211,9 @@ func (u *unpacker) link(e entry, parent int) error {
 		return fmt.Errorf("link to %q: %w: %w", e.Linkname, ErrUnusual, err)
 	}
 	defer unix.Close(fd)
-	// The parent's descriptor may have been closed to make room.
-	if parent, err = u.dirs.open(e.parent); err != nil {
+	// A descriptor of the parent from before may have been closed to make room.
+	parent, err := u.dirs.open(e.parent)
+	if err != nil {
 		return err
 	}
 	if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), parent, e.base, unix.AT_SYMLINK_FOLLOW); err != nil {
