@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 		"seedbed":    func() { os.Exit(cmd.Main(os.Args[1:])) },
 		"containerd": func() { os.Exit(embedded.Main()) },
 		"bundle":     func() { os.Exit(writeBundle(os.Args[1:])) },
+		"huge":       func() { os.Exit(writeHuge(os.Args[1:])) },
+		"peak":       func() { os.Exit(printPeak(os.Args[1:])) },
 		"jsondocs":   func() { os.Exit(countDocuments(os.Args[1])) },
 	})
 }
