@@ -102,29 +102,37 @@ func printPeak(args []string) int {
 
 // writeHuge is `huge FILE PACKED`: it writes a bundle of 600 MiB, and the same one compressed.
 func writeHuge(args []string) int {
-	for _, file := range args {
-		if err := hugeBundle(file); err != nil {
-			fmt.Fprintln(os.Stderr, "huge:", err)
-			return 1
-		}
+	err := inFile(args[0], writeHugeTar)
+	if err == nil {
+		err = inFile(args[1], func(w io.Writer) error { return compressFile(w, args[0]) })
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "huge:", err)
+		return 1
 	}
 	return 0
 }
 
-func hugeBundle(file string) (err error) {
-	f, err := os.Create(file)
+func inFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if !strings.HasSuffix(file, ".zst") {
-		return writeHugeTar(f)
-	}
-	z, err := zstd.NewWriter(f, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	return write(f)
+}
+
+func compressFile(w io.Writer, path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	if err := writeHugeTar(z); err != nil {
+	defer f.Close()
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(z, f); err != nil {
 		return err
 	}
 	return z.Close()
