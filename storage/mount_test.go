@@ -420,6 +420,23 @@ func TestEncrypted(t *testing.T) {
 	}
 }
 
+// The source of an encrypted mount may be the partition below the mapping.
+func TestDeviceStandsOn(t *testing.T) {
+	number := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text + "\n")} }
+	sys := fstest.MapFS{
+		"253:1/dev": number("253:1"), "253:1/slaves/dm-0/dev": number("253:0"), "253:1/slaves/dm-0/slaves/sda1/dev": number("8:1"),
+		"8:2/dev": number("8:2"),
+	}
+	for _, test := range []struct {
+		device, on string
+		want       bool
+	}{{"253:1", "8:1", true}, {"253:1", "253:1", true}, {"253:1", "8:2", false}, {"8:2", "8:1", false}, {"7:7", "8:1", false}} {
+		if got := deviceStandsOn(sys, test.device, test.on, 0); got != test.want {
+			t.Errorf("%s on %s: %v", test.device, test.on, got)
+		}
+	}
+}
+
 func TestAUserCannotMount(t *testing.T) {
 	root := userDir(t)
 	l := withMount(t, Mount{Policy: PolicyMake, FSType: "tmpfs"})

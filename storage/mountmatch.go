@@ -30,7 +30,7 @@ func (m *Mount) differences(got *mounted, fd int) []difference {
 		add(advice, "%s", got)
 		return all // nothing else can be compared
 	}
-	if m.Source != "" && !got.isFrom(m.Source) {
+	if m.Source != "" && !got.isFrom(m.Source) && !(m.Encryption != "" && got.standsOn(os.DirFS("/sys/dev/block"), m.Source)) {
 		add("mount it from there, or change the layout", "%s", got)
 	}
 	for _, o := range m.Options {
@@ -110,11 +110,36 @@ func (m *mounted) isFrom(source string) bool {
 	if m.source == source {
 		return true
 	}
-	if tag, value, ok := strings.Cut(source, "="); ok {
-		source = path.Join("/dev/disk", "by-"+strings.ToLower(tag), value) // what udev makes of fstab's tags
-	}
-	major, minor, err := blockDevice(source)
+	major, minor, err := blockDevice(sourcePath(source))
 	return err == nil && (mountRefDevice{major, minor} == m.device())
+}
+
+// sourcePath is what udev makes of fstab's tags.
+func sourcePath(source string) string {
+	if tag, value, ok := strings.Cut(source, "="); ok {
+		return path.Join("/dev/disk", "by-"+strings.ToLower(tag), value)
+	}
+	return source
+}
+
+// standsOn reports whether the mount's device stands on the one that is named: the source of an encrypted file system
+// may be the partition that is encrypted. Sys is /sys/dev/block.
+func (m *mounted) standsOn(sys fs.FS, source string) bool {
+	major, minor, err := blockDevice(sourcePath(source))
+	d := m.device()
+	return err == nil && d.major != 0 && deviceStandsOn(sys, fmt.Sprintf("%d:%d", d.major, d.minor), fmt.Sprintf("%d:%d", major, minor), 0)
+}
+
+// deviceStandsOn looks for a device's number below a device's directory in sysfs.
+func deviceStandsOn(sys fs.FS, dir, number string, depth int) bool {
+	text, err := fs.ReadFile(sys, dir+"/dev")
+	if err == nil && strings.TrimSpace(string(text)) == number {
+		return true
+	}
+	slaves, err := fs.ReadDir(sys, dir+"/slaves")
+	return err == nil && depth < maxDevices && slices.ContainsFunc(slaves, func(s fs.DirEntry) bool {
+		return deviceStandsOn(sys, dir+"/slaves/"+s.Name(), number, depth+1)
+	})
 }
 
 // mountRefDevice is a block device's number.
