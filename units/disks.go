@@ -208,7 +208,7 @@ func (p Params) diskFiles() []rendered {
 		if p.Unlock == TPM2 {
 			encrypt = TPM2
 		}
-		text := written + fmt.Sprintf("[Partition]\nType=%s\nLabel=%s\nFormat=%s\nEncrypt=%s\nGrowFileSystem=yes\n",
+		text := written + fmt.Sprintf("[Partition]\nType=%s\nLabel=%s\nFormat=%s\nEncrypt=%s\n",
 			partitionType, label, cmp.Or(d.FSType, "xfs"), encrypt)
 		if d.Size != "" {
 			text += "SizeMinBytes=" + strings.ToUpper(d.Size) + "\n"
