@@ -4,6 +4,8 @@
 set -euo pipefail
 
 packages=()
+machine=() # what only the virtual machine of e2e/vm needs
+missing_kernel=
 need() { command -v "$1" >/dev/null || packages+=("$2"); }
 need go golang
 need git git
@@ -14,13 +16,37 @@ need strace strace
 need nsenter util-linux
 need mkfs.xfs xfsprogs
 
-((${#packages[@]})) || exit 0
+need_machine() { command -v "$1" >/dev/null || machine+=("$2"); }
+kernel=${XDG_CACHE_HOME:-$HOME/.cache}/seedbed-e2e/kernel
+if [[ $(uname -m) == x86_64 ]]; then
+  need_machine qemu-system-x86_64 qemu-system-x86
+  need_machine udevadm udev
+  need_machine modprobe kmod
+  need_machine dmsetup dmsetup
+  [[ -d $kernel ]] || missing_kernel=linux-image-cloud-amd64
+fi
+
+# The kernel is not installed: it is unpacked, with the index of its modules.
+fetch_kernel() (
+  package=$(apt-cache depends "$missing_kernel" | sed -n 's/^ *Depends: //p')
+  fetched=$(mktemp -d)
+  trap 'rm -rf "$fetched"' EXIT
+  cd "$fetched" && apt-get download -qq "$package" 2>/dev/null && dpkg -x ./*.deb root &&
+    depmod -b root "${package#linux-image-}" && mkdir -p "${kernel%/*}" && mv root "$kernel"
+)
+
+missing="${packages[*]} ${machine[*]} $missing_kernel"
+[[ $missing =~ [^\ ] ]] || exit 0
 if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
-  echo "setup: installing ${packages[*]}"
+  echo "setup: installing $missing"
   export DEBIAN_FRONTEND=noninteractive
+  install() { (($# == 0)) || apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
   apt-get update -qq
-  apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+  install "${packages[@]}"
+  # A test without its virtual machine is skipped; that is no reason to run none.
+  { install "${machine[@]}" && { [[ -z $missing_kernel ]] || fetch_kernel; }; } ||
+    echo "setup: without ${machine[*]} $missing_kernel: the test in a virtual machine is skipped" >&2
   exit 0
 fi
-echo "setup: missing: ${packages[*]}: the tests that need them are skipped" >&2
-echo "setup: hint: as root on Debian: apt-get install ${packages[*]}" >&2
+echo "setup: missing: $missing: the tests that need them are skipped" >&2
+echo "setup: hint: as root on Debian, e2e/setup.sh installs them" >&2
