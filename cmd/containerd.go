@@ -212,7 +212,18 @@ func (g *globals) sink(identifier string, w io.Writer) (logpump.Sink, error) {
 	case g.logsToJournal():
 		return logpump.NewJournal(identifier)
 	case g.logFormat == "json":
-		return logpump.NewJSON(w, identifier), nil
+		return logpump.NewJSON(fileBehind(w), identifier), nil
 	}
-	return logpump.NewText(w, identifier), nil
+	return logpump.NewText(fileBehind(w), identifier), nil
+}
+
+// fileBehind returns the file that a standard stream is: a sink has to know whether its reader has stopped or gone.
+func fileBehind(w io.Writer) io.Writer {
+	switch w := w.(type) {
+	case *pipeWriter:
+		return w.w
+	case *terminal:
+		return w.w
+	}
+	return w
 }

@@ -12,7 +12,7 @@ import (
 // the record's fields under their names. Errors are those of [NewText].
 func NewJSON(w io.Writer, identifier string) Sink {
 	j := object{identifier: cleanText(identifier), now: time.Now}
-	return &stream{w: w, encode: j.encode}
+	return newStream(w, j.encode)
 }
 
 // object is the form for programs.

@@ -10,11 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stream is a sink that writes records to a file or another writer.
+// stream is a sink that writes records to a file or another writer, several at once.
 type stream struct {
 	w      io.Writer
+	file   *os.File // w, if it is one that may keep a writer waiting
+	atOnce int      // so many bytes are written at once, if they are whole records
 	encode func(buf []byte, r Record) ([]byte, error)
 	buf    []byte
+	broken bool // the last write failed
+}
+
+// pipeRoom is what a pipe that is ready takes without waiting (pipe(7), PIPE_BUF).
+const pipeRoom = 4096
+
+func newStream(w io.Writer, encode func([]byte, Record) ([]byte, error)) *stream {
+	s := &stream{w: w, atOnce: pipeRoom, encode: encode}
+	if f, ok := w.(*os.File); ok {
+		s.file = f
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			s.file, s.atOnce = nil, readSize
+		}
+	}
+	return s
 }
 
 // NewText returns a sink that writes each record to w as lines for people:
@@ -33,18 +50,29 @@ type stream struct {
 // the write ends the process.
 func NewText(w io.Writer, identifier string) Sink {
 	t := text{cleanText(identifier)}
-	return &stream{w: w, encode: t.encode}
+	return newStream(w, t.encode)
 }
 
 func (s *stream) Send(records []Record) (int, error) {
+	written := 0
+	s.buf = s.buf[:0]
 	for i, r := range records {
+		from := len(s.buf)
 		var err error
-		if s.buf, err = s.encode(s.buf[:0], r); err == nil {
-			err = s.write()
+		if s.buf, err = s.encode(s.buf, r); err != nil {
+			return written, err
 		}
-		if err != nil {
-			return i, err
+		if from == 0 || len(s.buf) <= s.atOnce && !s.broken {
+			continue
 		}
+		if err := s.write(s.buf[:from]); err != nil {
+			return written, err
+		}
+		written = i
+		s.buf = append(s.buf[:0], s.buf[from:]...)
+	}
+	if err := s.write(s.buf); err != nil {
+		return written, err
 	}
 	return len(records), nil
 }
@@ -101,29 +129,33 @@ func level(priority int) string {
 	return ""
 }
 
-// pipeRoom is what a pipe that is ready takes without waiting (pipe(7), PIPE_BUF).
-const pipeRoom = 4096
+// write writes records. Behind a failure they are written one by one, so that only what cannot be written is
+// lost.
+func (s *stream) write(records []byte) error {
+	err := s.writePieces(records)
+	s.broken = err != nil && !errors.Is(err, ErrBusy)
+	return err
+}
 
-// write writes the record in pieces that a pipe takes at once. A reader that stops in the
-// middle of a record is waited for a little longer.
-func (s *stream) write() error {
-	f, ok := s.w.(*os.File)
-	if !ok {
-		_, err := s.w.Write(s.buf)
+// writePieces writes records in pieces that a pipe takes at once. A reader that stops in the
+// middle of them is waited for a little longer.
+func (s *stream) writePieces(records []byte) error {
+	if s.file == nil {
+		_, err := s.w.Write(records)
 		return err
 	}
-	for rest, first := s.buf, true; len(rest) > 0; first = false {
+	for rest, first := records, true; len(rest) > 0; first = false {
 		wait := sendTimeout
 		if !first {
 			wait = 50 * sendTimeout
 		}
-		if !ready(f, wait) {
+		if !ready(s.file, wait) {
 			if first {
 				return ErrBusy
 			}
 			return os.ErrDeadlineExceeded
 		}
-		n, err := f.Write(rest[:min(len(rest), pipeRoom)])
+		n, err := s.file.Write(rest[:min(len(rest), pipeRoom)])
 		if err != nil {
 			return err
 		}

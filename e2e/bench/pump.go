@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -127,8 +128,36 @@ func writeRecords(f *os.File, n int) error {
 // receiver takes datagrams.
 type receiver struct{ fd int }
 
-// listen returns a receiver on a socket of journald's kind.
+// queue is how many datagrams a socket of journald's holds where systemd is process 1: it sets net.unix.max_dgram_qlen so
+// at its start. The kernel's own 10 make two programs wait for each other all the time.
+const queue = "512"
+
+// listen returns a receiver on a socket of journald's kind. The length of its queue is that of the network namespace that it
+// is made in: one of its own, on a thread that ends with it, so that the machine's is left alone.
 func listen(path string) (*receiver, error) {
+	type made struct {
+		r   *receiver
+		err error
+	}
+	done := make(chan made)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			err = os.WriteFile("/proc/sys/net/unix/max_dgram_qlen", []byte(queue), 0)
+		}
+		if err != nil {
+			done <- made{err: fmt.Errorf("make a network namespace with a queue of %s: %w", queue, err)}
+			return
+		}
+		r, err := bind(path)
+		done <- made{r, err}
+	}()
+	m := <-done
+	return m.r, m.err
+}
+
+func bind(path string) (*receiver, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make socket: %w", err)
