@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -136,10 +138,16 @@ func (p *pump) gather(n int) {
 	if !busy || n >= readSize/2 {
 		return
 	}
-	time.Sleep(gatherFor)
+	pause(gatherFor)
 	more, _ := p.source.poll(p.room()) // an error comes again with the next read
 	p.took(more)
 	p.last = time.Now()
+}
+
+// pause sleeps outside of Go's poller, which the FIFO would wake up with every write.
+func pause(d time.Duration) {
+	t := unix.NsecToTimespec(d.Nanoseconds())
+	_ = unix.Nanosleep(&t, nil) // a signal may end it early
 }
 
 // deadline returns until when to wait for more, zero for as long as it takes, and

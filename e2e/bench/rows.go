@@ -44,7 +44,7 @@ const (
 // selected returns the rows that -run wants.
 func (b *bench) selected() []row {
 	var rows []row
-	for _, group := range [][]row{b.coldRows(), b.againRows(), b.compressedRows(), b.offlineRows(), b.unpackRows(), b.storageRows(), b.pumpRows()} {
+	for _, group := range [][]row{b.coldRows(), b.againRows(), b.compressedRows(), b.offlineRows(), b.unpackRows(), b.storageRows(), b.pumpRows(), b.logRows()} {
 		for _, r := range group {
 			if b.run.MatchString(r.id) {
 				rows = append(rows, r)
