@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"regexp"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"seedbed/internal/daemon"
+	"seedbed/logpump"
 	"seedbed/preseed"
 	"seedbed/preseed/archive"
 	"seedbed/storage"
@@ -42,11 +45,51 @@ func TestExitCode(t *testing.T) {
 		{&units.Conflict{}, exitCantCreate},
 		{&fs.PathError{Op: "mkdir", Path: "/x", Err: unix.EROFS}, exitCantCreate},
 		{&daemon.ExitError{Code: 3}, 3},
+		{&daemon.ExitError{}, 1}, // nobody had asked for it
 		{&daemon.ExitError{Signal: unix.SIGSEGV}, 139},
 		{&daemon.BinaryError{Reason: daemon.Absent}, 127},
 	} {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("exit code of %T %v is %d, want %d", test.err, test.err, got, test.want)
+		}
+	}
+}
+
+// TestFindings: each thing that keeps containerd from being started has a hint and the exit code that the reference
+// promises.
+func TestFindings(t *testing.T) {
+	page, err := os.ReadFile("../docs/reference/containerd.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		check string
+		err   error
+		want  int
+	}{
+		{"user", &daemon.NotRoot{User: 1}, 77},
+		{"binary", &daemon.BinaryError{Reason: daemon.Absent}, 127},
+		{"binary", &daemon.BinaryError{Reason: daemon.IsDirectory}, 126},
+		{"config", &daemon.ConfigError{Err: errors.New("x")}, 65},
+		{"config", &daemon.VersionError{}, 65},
+		{"directory", &daemon.MissingDir{Err: fs.ErrNotExist}, 78},
+		{"socket", &daemon.SocketError{Advice: "x"}, 73},
+		{"socket", &daemon.InUse{Socket: true}, 75},
+		{"fifo", &logpump.NotFIFO{}, 73},
+		{"database", &daemon.InUse{}, 75},
+	} {
+		finding := &daemon.PreflightError{Findings: []daemon.Finding{{Check: test.check, Err: test.err}}}
+		if got := exitCode(finding); got != test.want || hint(finding) == "" {
+			t.Errorf("%T has exit code %d and hint %q: expected %d and a hint", test.err, got, hint(finding), test.want)
+		}
+		row := regexp.MustCompile(fmt.Sprintf("(?m)^\\| `%s` \\| .* \\| %d \\|$", test.check, test.want))
+		if !row.Match(page) {
+			t.Errorf("the reference has no row for check %s with exit code %d", test.check, test.want)
+		}
+	}
+	for _, warning := range []error{&daemon.MissingShim{}, &daemon.OldShim{}, &daemon.NoOverlay{}} {
+		if hint(warning) == "" {
+			t.Errorf("%T has no hint", warning)
 		}
 	}
 }

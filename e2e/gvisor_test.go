@@ -37,6 +37,7 @@ func TestGVisor(t *testing.T) {
 		t.Errorf("the container's kernel says %q, which is not gVisor's voice", got)
 	}
 	n.wantRunscFields()
+	n.wantContainerdFields("box")
 	n.ctr("tasks", "delete", "--force", "box")
 
 	n.startTee()
@@ -87,6 +88,15 @@ func (n *node) wantRunscFields() {
 	}
 	if len(entries) < 50 {
 		n.t.Errorf("found %d records of a sandbox's start: expected some hundred", len(entries))
+	}
+}
+
+// wantContainerdFields wants containerd's record of the container's shim, with the fields that docs/reference promises.
+func (n *node) wantContainerdFields(container string) {
+	n.t.Helper()
+	found := n.Journal("--identifier=containerd", "CONTAINERD_NAMESPACE=k8s.io", "CONTAINERD_PROTOCOL=ttrpc")
+	if len(found) == 0 || !strings.HasPrefix(found[0]["MESSAGE"], "connecting to shim "+container) || found[0]["PRIORITY"] != "6" || found[0]["SYSLOG_TIMESTAMP"] == "" {
+		n.t.Errorf("containerd's record of the shim is %v", found)
 	}
 }
 

@@ -69,6 +69,13 @@ func TestNewestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink(first, m.dir+"/bin/containerd-shim-runc-v2"); err != nil {
+		t.Fatal(err)
+	}
+	m.write("config.toml", string(config), 0o644)
+	if found := findings(m.options, "shim"); len(found) != 2 || !errors.As(found[0].Err, new(*OldShim)) || !found[0].Warning {
+		t.Errorf("a shim of containerd 1: %v, want a warning", found)
+	}
 	path := filepath.Dir(first)
 	if b, err := Find("", "", path, config); err != nil || !b.Embedded {
 		t.Errorf("Find = %v, %v with containerd 1 in PATH, want the embedded one", b, err)

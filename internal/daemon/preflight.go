@@ -45,21 +45,6 @@ func (e *MissingDir) Unwrap() error { return e.Err }
 // Hint says what to do about it.
 func (e *MissingDir) Hint() string { return "run `seedbed storage place`" }
 
-// MissingShim says that a configured runtime has no shim.
-type MissingShim struct {
-	// Runtime is its name in the configuration, Program the shim that was looked for, PATH where.
-	Runtime, Program, PATH string
-}
-
-func (e *MissingShim) Error() string {
-	return fmt.Sprintf("find shim of runtime %q: no program %q in %s", e.Runtime, e.Program, e.PATH)
-}
-
-// Hint says what to do about it.
-func (e *MissingShim) Hint() string {
-	return "install the shim, or take the runtime out of the configuration; containers of other runtimes are not concerned"
-}
-
 // NotRoot says that this process is not root's. It unwraps to [fs.ErrPermission].
 type NotRoot struct{ User int }
 
@@ -82,7 +67,7 @@ func (e *NoOverlay) Error() string {
 
 // Hint says what to do about it.
 func (e *NoOverlay) Hint() string {
-	return "`modprobe overlay` may bring it; containerd unpacks images into copies without it"
+	return "`modprobe overlay` may bring it; without it containerd's CRI plugin is not loaded"
 }
 
 // Preflight looks at everything that a start of containerd with o depends on, changes nothing,
@@ -111,7 +96,7 @@ func Preflight(o Options) []Finding {
 			found.fatal("config", err)
 		}
 		found.fatal("database", checkDatabase(c.Root))
-		for _, err := range missingShims(c, o) {
+		for _, err := range checkShims(c, o) {
 			found.warn("shim", err)
 		}
 	}
@@ -127,10 +112,20 @@ func Preflight(o Options) []Finding {
 // findingList collects what is wrong; nil errors are none.
 type findingList []Finding
 
+// fatal adds an error, unless it is that of a directory below one that is missing already.
 func (f *findingList) fatal(check string, err error) {
-	if err != nil {
-		*f = append(*f, Finding{Check: check, Err: err})
+	var missing *MissingDir
+	if err == nil || errors.As(err, &missing) && f.isMissing(missing.Path) {
+		return
 	}
+	*f = append(*f, Finding{Check: check, Err: err})
+}
+
+func (f *findingList) isMissing(path string) bool {
+	return slices.ContainsFunc(*f, func(known Finding) bool {
+		var missing *MissingDir
+		return errors.As(known.Err, &missing) && (path == missing.Path || strings.HasPrefix(path, missing.Path+"/"))
+	})
 }
 
 func (f *findingList) warn(check string, err error) {
@@ -252,37 +247,6 @@ func checkFIFO(o Options) error {
 		return nil
 	}
 	return err
-}
-
-// missingShims looks where containerd will look: in the PATH of the child, and
-// beside containerd itself.
-func missingShims(c *configFile, o Options) []error {
-	path := childPath(o)
-	self := o.Binary.Path
-	if real, err := filepath.EvalSymlinks(self); err == nil {
-		self = real
-	}
-	var errs []error
-	for _, shim := range c.shims() {
-		dirs := append(filepath.SplitList(path), filepath.Dir(self))
-		if filepath.IsAbs(shim.program) {
-			dirs = []string{filepath.Dir(shim.program)}
-		}
-		if !inDirs(dirs, filepath.Base(shim.program)) {
-			errs = append(errs, &MissingShim{shim.runtime, shim.program, path})
-		}
-	}
-	return errs
-}
-
-func inDirs(dirs []string, program string) bool {
-	for _, dir := range dirs {
-		info, err := os.Stat(filepath.Join(dir, program))
-		if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // checkOverlay says whether the kernel knows overlayfs at the moment.

@@ -189,9 +189,10 @@ func TestPreflightDirectories(t *testing.T) {
 			if err := os.RemoveAll(gone); err != nil {
 				t.Fatal(err)
 			}
+			var found *PreflightError
 			err := preflight(m.options)
 			var missing *MissingDir
-			if !errors.As(err, &missing) || missing.Path != gone || !strings.Contains(missing.Hint(), "storage place") {
+			if !errors.As(err, &found) || len(found.Findings) != 1 || !errors.As(err, &missing) || missing.Path != gone || !strings.Contains(missing.Hint(), "storage place") {
 				t.Errorf("no %s: %v, want a MissingDir", gone, err)
 			}
 		})
