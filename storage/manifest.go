@@ -180,7 +180,7 @@ func (pl *planner) manifest(o PlaceOptions) error {
 		return err // without /proc, in a bare chroot, there is no boot to name; readers on a booted host will not trust it
 	}
 	pl.plan.manifest = &Manifest{
-		Schema: Schema, Layout: pl.layout.Name, LayoutFile: pl.layout.file, Declaration: pl.layout.Digest(),
+		Schema: Schema, Layout: pl.layout.Name, LayoutFile: pl.layout.file, Declaration: pl.digest,
 		Root: o.Root, BootID: boot, Nodes: pl.placed, Mounts: pl.placedMounts,
 	}
 	if err := pl.manifestNodes(o); err != nil {

@@ -117,7 +117,11 @@ func newPlan(ctx context.Context, w *walker, l *Layout, o PlaceOptions) (*Plan, 
 	pl := newPlanner(w, l, o.Mounts.apply(o.Root))
 	pl.caller = &owner{os.Geteuid(), os.Getegid()}
 	w.caller = pl.caller
-	if err := pl.nodes(ctx); err != nil {
+	digest := make(chan string, 1)
+	go func() { digest <- l.Digest() }() // meanwhile
+	err := pl.nodes(ctx)
+	pl.digest = <-digest
+	if err != nil {
 		return nil, err
 	}
 	if err := pl.manifest(o); err != nil {

@@ -17,6 +17,7 @@ type owner struct{ uid, gid int }
 type planner struct {
 	walk        *walker
 	layout      *Layout
+	digest      string // of the layout
 	applyMounts bool
 	caller      *owner // whom a declared owner of 0 stands for; nil takes owners as they are
 	plan        *Plan
@@ -53,12 +54,16 @@ func (pl *planner) nodes(ctx context.Context) error {
 	if order[0].Path != "/" {
 		pl.parents(pl.walk.root)
 	}
-	for _, n := range order {
+	ahead := pl.walk.sendScout(order)
+	defer ahead.recall()
+	for i, n := range order {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		pl.walk.ahead = ahead.report(i)
 		pl.node(n)
 	}
+	pl.walk.ahead = nil
 	pl.movedMounts()
 	return nil
 }

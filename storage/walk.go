@@ -75,6 +75,8 @@ type walker struct {
 	opened   []*folder
 	beside   []*walker // of a manifest outside the root
 
+	ahead *sighting // of the node that is planned, nil when there is none
+
 	lastPath string  // where the last locate led: nodes come by directories
 	lastDir  *folder // nil before
 }
@@ -268,6 +270,9 @@ func (f *folder) fail(op, name string, err error) error {
 func (f *folder) look(name string) (found, error) {
 	if f.absent {
 		return found{}, nil
+	}
+	if s := f.walk.ahead; s != nil && s.in == f.found.identity && s.name == name {
+		return s.found, nil
 	}
 	fd, err := f.open()
 	if err != nil {
