@@ -185,6 +185,9 @@ ExecCondition=/bin/sh -c '! test -e /dev/disk/by-partlabel/%[1]s || udevadm info
 		}
 	}
 	fmt.Fprintf(&text, "ExecStart=/usr/bin/systemd-repart --definitions=%s --dry-run=no --empty=${EMPTY}%s $DISK\n", repartDefinitions, key)
+	text.WriteString(`# When the disk is closed, udev reads its partitions again: for a moment they are gone, and with them whoever opens one.
+ExecStartPost=/bin/sh -c 'udevadm settle'
+`)
 	return rendered{name: repartUnit, path: path.Join(Directory, repartUnit), text: []byte(text.String()), marked: true}
 }
 

@@ -49,6 +49,7 @@ func TestInstallDisks(t *testing.T) {
 		crypttab: {"data PARTLABEL=data - luks,tpm2-device=auto,noauto"},
 		Directory + "/seedbed-repart.service": {
 			"Before=systemd-cryptsetup@data.service",
+			"ExecStartPost=/bin/sh -c 'udevadm settle'", // else the partition goes away under systemd-cryptsetup
 			"ExecStart=/usr/bin/systemd-repart --definitions=/etc/seedbed/repart.d --dry-run=no --empty=${EMPTY} $DISK",
 		},
 	} {
