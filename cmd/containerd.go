@@ -104,7 +104,6 @@ func runContainerd(ctx context.Context, o *runOptions) error {
 	if err != nil {
 		return err
 	}
-	defer meter.end()
 	notify := notifier{o.globals}
 	options.MaxRecord = o.maxRecord
 	options.Counters = func(c logpump.Counters) { meter.count(options.RunscFIFO, c) }
@@ -116,7 +115,11 @@ func runContainerd(ctx context.Context, o *runOptions) error {
 	options.Watchdog, options.Alive = notify.Watchdog(), notify.Alive
 	stopRelay := relaySignals(&options)
 	defer stopRelay()
-	return daemon.Run(ctx, options)
+	err = daemon.Run(ctx, options)
+	if !as[*daemon.PreflightError](err) { // else nothing was carried
+		meter.end()
+	}
+	return err
 }
 
 // prepare reads the manifest and chooses the program and the configuration, for a child with the given

@@ -72,8 +72,12 @@ func TestCheckOfARunningOne(t *testing.T) {
 		t.Errorf("check: %v\n%s", err, out)
 	}
 	out, err = seedbed(t, "--root", r.root, "containerd", "run").CombinedOutput()
-	if code(err) != 75 || !strings.Contains(string(out), "another containerd answers there, pid "+child[0]+" (") {
-		t.Errorf("a second run: %v: expected exit code 75\n%s", err, out)
+	want := "another containerd answers there, pid " + child[0] + " ("
+	if code(err) != 75 || !strings.Contains(string(out), want) || !strings.Contains(string(out), "hint: stop it, or wait") {
+		t.Errorf("a second run: %v: expected exit code 75, %q, and its hint\n%s", err, want, out)
+	}
+	if strings.Contains(string(out), "records") {
+		t.Errorf("a second run, which carried nothing, counts records\n%s", out)
 	}
 	r.end(t)
 }

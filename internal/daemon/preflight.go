@@ -112,20 +112,22 @@ func Preflight(o Options) []Finding {
 // findingList collects what is wrong; nil errors are none.
 type findingList []Finding
 
-// fatal adds an error, unless it is that of a directory below one that is missing already.
+// fatal adds an error, unless another one says it already: that a directory above is missing, or that the same process
+// is in the way.
 func (f *findingList) fatal(check string, err error) {
-	var missing *MissingDir
-	if err == nil || errors.As(err, &missing) && f.isMissing(missing.Path) {
-		return
+	if err != nil && !slices.ContainsFunc(*f, func(known Finding) bool { return implies(known.Err, err) }) {
+		*f = append(*f, Finding{Check: check, Err: err})
 	}
-	*f = append(*f, Finding{Check: check, Err: err})
 }
 
-func (f *findingList) isMissing(path string) bool {
-	return slices.ContainsFunc(*f, func(known Finding) bool {
-		var missing *MissingDir
-		return errors.As(known.Err, &missing) && (path == missing.Path || strings.HasPrefix(path, missing.Path+"/"))
-	})
+// implies reports whether who knows the one error knows the other.
+func implies(known, err error) bool {
+	var above, below *MissingDir
+	if errors.As(known, &above) && errors.As(err, &below) {
+		return below.Path == above.Path || strings.HasPrefix(below.Path, above.Path+"/")
+	}
+	var first, second *InUse
+	return errors.As(known, &first) && errors.As(err, &second) && first.PID != 0 && first.PID == second.PID
 }
 
 func (f *findingList) warn(check string, err error) {
