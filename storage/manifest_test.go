@@ -184,10 +184,14 @@ func TestPlaceRepairsAnUntrustedManifest(t *testing.T) {
 	if r := place(t, l, root); !r.Written {
 		t.Error("the manifest was not written again")
 	}
-	must(t, os.WriteFile(DefaultManifest(root), []byte("{"), 0o644))
-	r := place(t, l, root)
-	if !r.Written || len(r.Plan.Warnings) != 1 {
-		t.Errorf("a damaged manifest: written %v, warnings %q", r.Written, r.Plan.Warnings)
+	whole, err := os.ReadFile(DefaultManifest(root))
+	must(t, err)
+	for _, damaged := range []string{"{", string(whole[:len(whole)-3]), string(whole) + "x"} {
+		must(t, os.WriteFile(DefaultManifest(root), []byte(damaged), 0o644))
+		r := place(t, l, root)
+		if !r.Written || len(r.Plan.Warnings) != 1 {
+			t.Errorf("a damaged manifest: written %v, warnings %q", r.Written, r.Plan.Warnings)
+		}
 	}
 	if _, err := ReadManifest(DefaultManifest(root)); err != nil {
 		t.Error(err)
