@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -134,40 +133,6 @@ func (f *findingList) warn(check string, err error) {
 	if err != nil {
 		*f = append(*f, Finding{Check: check, Err: err, Warning: true})
 	}
-}
-
-// Running describes the containerd of the tree: it answers at the address of o's configuration and
-// has the database of its root.
-type Running struct {
-	// PID is its process, 0 if the kernel does not tell.
-	PID     int
-	Version string
-}
-
-// FindRunning returns the containerd that runs on the tree already, nil if none does. What it
-// holds, its socket and its database, is no fault: the findings that [Preflight] has of that
-// process are to be left out. One that answers at the address and has another root is
-// somebody else's.
-func FindRunning(ctx context.Context, o Options) *Running {
-	var socket, lock *InUse
-	if !errors.As(checkSocket(o.Address), &socket) {
-		return nil
-	}
-	c, err := loadConfig(o)
-	if err != nil || !errors.As(checkDatabase(c.Root), &lock) || lock.PID != socket.PID {
-		return nil
-	}
-	version, err := version(ctx, o.Address)
-	if err != nil {
-		return nil
-	}
-	return &Running{PID: socket.PID, Version: version}
-}
-
-// Holds reports whether a finding is about what r holds.
-func (r *Running) Holds(f Finding) bool {
-	var inUse *InUse
-	return r != nil && errors.As(f.Err, &inUse) && inUse.PID == r.PID
 }
 
 // PreflightError holds the findings that keep containerd from being started; it

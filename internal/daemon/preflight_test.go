@@ -1,13 +1,16 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -288,6 +291,31 @@ func TestFindRunning(t *testing.T) {
 	var inUse *InUse
 	if err := one(t, options, "socket"); !errors.As(err, &inUse) || !strings.Contains(err.Error(), "(containerd)") {
 		t.Errorf("another's socket: %v, want InUse with its name", err)
+	}
+}
+
+// TestForeignContainerd: one that somebody else runs on the tree, such as a distribution's service, is in the way.
+func TestForeignContainerd(t *testing.T) {
+	m := newMachine(t, realContainerd(t))
+	service := exec.Command("sh", "-c", m.options.Binary.Path+" --config "+m.options.ConfigFile+" 2>/dev/null & echo; wait")
+	service.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Kill(-service.Process.Pid, unix.SIGKILL)
+		_ = service.Wait()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := waitServing(ctx, m.options.Address); err != nil {
+		t.Fatal(err)
+	}
+	if r := FindRunning(t.Context(), m.options); r != nil {
+		t.Errorf("FindRunning = %+v, which another program has started", r)
+	}
+	if err := one(t, m.options, "socket"); !errors.As(err, new(*InUse)) {
+		t.Errorf("a containerd of another program: %v, want InUse", err)
 	}
 }
 
