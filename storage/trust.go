@@ -150,7 +150,7 @@ func (t *truster) owner(name string, got found) error {
 		return nil
 	}
 	expected := "root"
-	if t.own {
+	if t.own && t.caller.uid != 0 {
 		expected = fmt.Sprintf("root or user %d", t.caller.uid)
 	}
 	return &doubt{
