@@ -38,11 +38,9 @@ func buildContainerd(t *testing.T, module, dependency string) string {
 	return program
 }
 
-// TestNewestConfig: an older containerd, such as a distribution's, is known before it refuses what seedbed renders.
 func TestNewestConfig(t *testing.T) {
-	first := buildContainerd(t, "github.com/containerd/containerd", "")
 	for program, want := range map[string]int{
-		first: 2,
+		buildContainerd(t, "github.com/containerd/containerd", ""):    2,
 		buildContainerd(t, "example.com/node", "v2.2.9"):              3,
 		buildContainerd(t, "example.com/node", "v2.3.0"):              4,
 		buildContainerd(t, "github.com/containerd/containerd/v2", ""): 0, // a checkout, whose version nobody knows
@@ -53,7 +51,11 @@ func TestNewestConfig(t *testing.T) {
 			t.Errorf("newestConfig(%q) = %d, want %d", program, got, want)
 		}
 	}
+}
 
+// TestTooOld: a containerd or a shim that is too old, such as a distribution's, is known before it fails.
+func TestTooOld(t *testing.T) {
+	first := buildContainerd(t, "github.com/containerd/containerd", "")
 	m := newMachine(t, first)
 	var old *VersionError
 	if err := one(t, m.options, "config"); !errors.As(err, &old) || old.Newest != 2 || old.Version != configVersion {
