@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seedbed/e2e/systemd"
+	"seedbed/e2e/tools"
 )
 
 const journald = "systemd-journald.service"
@@ -43,14 +44,14 @@ type lineWriter struct {
 }
 
 // openWriter opens the machine's FIFO for writing, through the poller: a write that waits for room can be ended.
-func openWriter(t *testing.T, n *node) *lineWriter {
+func openWriter(t *testing.T, n *node, fifo string) *lineWriter {
 	t.Helper()
-	fifo, err := os.OpenFile(n.Path(runscFIFO), os.O_WRONLY, 0)
+	file, err := os.OpenFile(n.Path(fifo), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = fifo.Close() })
-	return &lineWriter{fifo: fifo}
+	t.Cleanup(func() { _ = file.Close() })
+	return &lineWriter{fifo: file}
 }
 
 // write writes so many lines of about the given length, and no error but one of the FIFO's stops it.
@@ -98,27 +99,59 @@ func (w *lineWriter) writeDuring(t *testing.T, work func()) {
 	}
 }
 
+// writeThrough writes lines during so many rounds of the faults.
+func (w *lineWriter) writeThrough(t *testing.T, rounds int, faults []func()) {
+	t.Helper()
+	w.writeDuring(t, func() {
+		for round := range rounds {
+			faults[round%len(faults)]()
+		}
+	})
+}
+
 // Every line that reached the socket unit's FIFO is in the journal, once, whatever is restarted, stopped or killed
 // meanwhile.
 func TestLogFaults(t *testing.T) {
 	n := bootLogNode(t)
 	defer n.explainLogs()
-	w := openWriter(t, n)
-	faults := []func(){
+	w := openWriter(t, n, runscFIFO)
+	w.writeThrough(t, 50, []func(){
 		func() { n.Systemctl("restart", journald) },
-		func() { n.again(func() { n.Systemctl("restart", containerdUnit) }) },
-		func() { n.again(func() { n.Systemctl("stop", containerdUnit) }) },
-		func() { n.again(func() { n.Systemctl("kill", "--kill-whom=main", "--signal=KILL", containerdUnit) }) },
-		func() { n.again(n.killDaemon) },
-	}
-	w.writeDuring(t, func() {
-		for round := range 50 {
-			faults[round%len(faults)]()
-		}
+		func() { n.again(containerdUnit, func() { n.Systemctl("restart", containerdUnit) }) },
+		func() { n.again(containerdUnit, func() { n.Systemctl("stop", containerdUnit) }) },
+		func() {
+			n.again(containerdUnit, func() { n.Systemctl("kill", "--kill-whom=main", "--signal=KILL", containerdUnit) })
+		},
+		func() { n.again(containerdUnit, n.killDaemon) },
 	})
-	if missing, twice := n.countLines(w.next); missing > 0 || twice > 0 {
-		t.Errorf("of %d lines %d are missing and %d there more than once", w.next, missing, twice)
+	n.wantEachOnce("runsc", w.next)
+}
+
+// A FIFO that no socket unit holds is held by the service manager for the unit of its pump.
+func TestLogUnitFaults(t *testing.T) {
+	if reason := systemd.Unable(); reason != "" {
+		t.Skip(reason)
 	}
+	const fifo, unit = "/srv/app.fifo", "seedbed-log@srv-app.fifo.service"
+	n := &node{t: t, Machine: systemd.Boot(t, systemd.Options{
+		Binds: []systemd.Bind{{Host: tools.Seedbed(t), Machine: seedbed}},
+		Files: map[string]string{
+			"/etc/systemd/system/seedbed-log@.service.d/quick.conf": quickRestarts + "RestartSec=100ms\n",
+			"/etc/systemd/system/" + journald + ".d/quick.conf":     quickRestarts,
+		},
+	})}
+	defer n.explainLogs()
+	n.Run("seedbed", "units", "install")
+	n.Systemctl("daemon-reload")
+	n.Run("mkfifo", "-m", "0600", fifo)
+	n.Systemctl("start", unit)
+	w := openWriter(t, n, fifo)
+	w.writeThrough(t, 30, []func(){
+		func() { n.Systemctl("restart", journald) },
+		func() { n.again(unit, func() { n.Systemctl("restart", unit) }) },
+		func() { n.again(unit, func() { n.Systemctl("kill", "--kill-whom=main", "--signal=KILL", unit) }) },
+	})
+	n.wantEachOnce("app", w.next)
 }
 
 // A journald that is killed may lose the entry that it has in its hands: that one has left its socket and is not in its
@@ -126,7 +159,7 @@ func TestLogFaults(t *testing.T) {
 func TestJournaldKilled(t *testing.T) {
 	n := bootLogNode(t)
 	defer n.explainLogs()
-	w := openWriter(t, n)
+	w := openWriter(t, n, runscFIFO)
 	const kills = 20
 	w.writeDuring(t, func() {
 		for range kills {
@@ -138,7 +171,7 @@ func TestJournaldKilled(t *testing.T) {
 			time.Sleep(50 * time.Millisecond) // it has work in its hands again
 		}
 	})
-	missing, twice := n.countLines(w.next)
+	missing, twice := n.countLines("runsc", w.next)
 	if missing > kills || twice > 0 {
 		t.Errorf("of %d lines %d are missing after %d kills, and %d there more than once", w.next, missing, kills, twice)
 	}
@@ -147,13 +180,13 @@ func TestJournaldKilled(t *testing.T) {
 
 // again has the unit run with another main process after a fault. The socket unit, or systemd's restart, may have begun
 // to start it.
-func (n *node) again(fault func()) {
+func (n *node) again(unit string, fault func()) {
 	n.t.Helper()
 	const main = "ExecMainPID"
-	before := n.Property(containerdUnit, main)
+	before := n.Property(unit, main)
 	fault()
-	n.eventually(30*time.Second, containerdUnit+" to run again", func() bool {
-		return n.TrySystemctl("start", containerdUnit).OK() && n.Property(containerdUnit, main) != before && n.state(containerdUnit) == "active/running"
+	n.eventually(30*time.Second, unit+" to run again", func() bool {
+		return n.TrySystemctl("start", unit).OK() && n.Property(unit, main) != before && n.state(unit) == "active/running"
 	})
 }
 
@@ -177,27 +210,36 @@ func (n *node) explainLogs() {
 	}
 }
 
-// runscLog returns the messages that the journal has from runsc.
-func (n *node) runscLog(args ...string) string {
+// log returns the messages that the journal has from the identifier.
+func (n *node) log(identifier string, args ...string) string {
 	n.t.Helper()
 	n.Run("journalctl", "--sync")
-	return n.Run(append([]string{"journalctl", "--quiet", "--output=cat", "--identifier=runsc"}, args...)...)
+	return n.Run(append([]string{"journalctl", "--quiet", "--output=cat", "--identifier=" + identifier}, args...)...)
 }
 
 // waitForLine waits until the journal has the line.
-func (n *node) waitForLine(number int) {
+func (n *node) waitForLine(identifier string, number int) {
 	n.t.Helper()
 	n.eventually(30*time.Second, "the last line", func() bool {
-		return strings.Contains(n.runscLog("--lines=10"), fmt.Sprintf("line %d ", number))
+		return strings.Contains(n.log(identifier, "--lines=10"), fmt.Sprintf("line %d ", number))
 	})
 }
 
-// countLines returns how many of the lines 0 to count-1 are not in the journal, and how many more than once.
-func (n *node) countLines(count int) (missing, twice int) {
+// wantEachOnce wants the lines 0 to count-1 in the journal, once each.
+func (n *node) wantEachOnce(identifier string, count int) {
 	n.t.Helper()
-	n.waitForLine(count - 1)
+	if missing, twice := n.countLines(identifier, count); missing > 0 || twice > 0 {
+		n.t.Errorf("of %d lines %d are missing and %d there more than once", count, missing, twice)
+	}
+	n.t.Logf("%d lines", count)
+}
+
+// countLines returns how many of the lines 0 to count-1 are not in the journal, and how many more than once.
+func (n *node) countLines(identifier string, count int) (missing, twice int) {
+	n.t.Helper()
+	n.waitForLine(identifier, count-1)
 	seen := make([]int, count)
-	for line := range strings.Lines(n.runscLog()) {
+	for line := range strings.Lines(n.log(identifier)) {
 		var number int
 		if _, err := fmt.Sscanf(line, "line %d", &number); err != nil || number >= count {
 			n.t.Errorf("the journal has %q", line)
@@ -224,7 +266,7 @@ func (n *node) countLines(count int) (missing, twice int) {
 func TestStalledJournald(t *testing.T) {
 	n := bootLogNode(t)
 	defer n.explainLogs()
-	w := openWriter(t, n)
+	w := openWriter(t, n, runscFIFO)
 	n.Systemctl("kill", "--kill-whom=main", "--signal=STOP", journald)
 	started := time.Now()
 	err := w.write(100_000, 100) // 10 MB, more than FIFO and backlog hold
@@ -241,8 +283,8 @@ func TestStalledJournald(t *testing.T) {
 	}
 	t.Logf("10 MB took %v", took.Round(time.Millisecond))
 
-	n.waitForLine(w.next - 1)
-	there := strings.Count(n.runscLog(), "line ")
+	n.waitForLine("runsc", w.next-1)
+	there := strings.Count(n.log("runsc"), "line ")
 	notices := n.Journal("--identifier=runsc", "--grep=^dropped")
 	if len(notices) != 1 {
 		t.Fatalf("found %d entries of dropped records, want one: %q", len(notices), systemd.Messages(notices))
@@ -258,7 +300,7 @@ func TestStalledJournald(t *testing.T) {
 func TestLogFields(t *testing.T) {
 	n := bootLogNode(t)
 	defer n.explainLogs()
-	w := openWriter(t, n)
+	w := openWriter(t, n, runscFIFO)
 	for _, text := range []string{
 		"W0131 15:04:05.000001       7 boot.go:12] low\n{\n  \"a\": 1\n}\n",
 		`{"msg":"x.go:3] hello","level":"debug","time":"2026-01-31T15:04:05.5Z"}`,
