@@ -186,14 +186,12 @@ func (p *pump) finish() {
 }
 
 // room returns where to read to. The bytes that are pending are moved to the beginning
-// if they do not overlap their new place: so a kill in between loses nothing.
+// if they do not overlap their new place.
 func (p *pump) room() []byte {
 	s := &p.split
 	pending, end := len(s.buf)-s.off, len(s.buf)
 	if s.off > 0 && pending <= s.off && (pending <= batchSize || cap(s.buf)-end < readSize) {
-		copy(p.store.bytes, s.buf[s.off:])
-		p.store.setSpan(0, pending)
-		p.store.wipe(pending, end)
+		p.store.move(s.off, end)
 		s.buf, s.off = p.store.bytes[:pending], 0
 		if p.overrun && pending == 0 {
 			p.store.release()

@@ -218,6 +218,32 @@ func TestRecover(t *testing.T) {
 	}
 }
 
+// TestKilledInMove wants what a move has left behind not to be taken for bytes that were read.
+func TestKilledInMove(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "spool")
+	m, err := newStore(path, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(m.bytes, "old\nold\nnew\n")
+	m.move(8, 12)
+	if got := string(m.bytes[:12]); got != "new\n\x00\x00\x00\x00\x00\x00\x00\x00" {
+		t.Errorf("after a move the bytes are %q", got)
+	}
+	copy(m.bytes, "new\nold\nnew\n") // as it is before the old place is zero
+	m.word(staleAt).Store(12)
+	if err := m.close(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = newStore(path, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	if start, end, _ := m.recover(); start != 0 || end != 4 {
+		t.Errorf("found %d to %d, want 0 to 4", start, end)
+	}
+}
+
 // TestUncounted wants bytes that a killed pump had read, but not counted, to be found.
 func TestUncounted(t *testing.T) {
 	m, err := newStore(filepath.Join(t.TempDir(), "spool"), 1<<20)

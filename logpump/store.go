@@ -18,6 +18,7 @@ const (
 	spanAt    = 8    // where the bytes begin and end, 32 bits each
 	batchAt   = 16   // how many messages are being handed over; batchMarked with marks
 	doubtAt   = 24   // how many of the first records a predecessor may have handed over
+	staleAt   = 32   // up to where bytes behind the end are left over from a move that is under way; 0 for none
 	endsAt    = 64   // for each of them where the bytes of the next begin, 32 bits
 	marksAt   = 4096 // for each of them its message, whose length is its mark
 	storeHead = 12288
@@ -153,6 +154,10 @@ func (s *store) recover() (start, end, doubt int) {
 		s.endBatch()
 		return 0, 0, 0
 	}
+	if stale := int(s.word(staleAt).Load()); stale > end {
+		s.wipe(end, min(stale, len(s.bytes)))
+	}
+	s.word(staleAt).Store(0)
 	for i := min(end+readSize, len(s.bytes)); i > end; i-- {
 		if s.bytes[i-1] != 0 {
 			end = i
@@ -187,6 +192,17 @@ func (s *store) recoverBatch(start, end int) (begin, doubt int) {
 		}
 	}
 	return start, doubt
+}
+
+// move moves the bytes of the span, from to end, to the beginning, where they must not overlap their old place: so a
+// kill in between loses nothing. What they leave behind is made zero, and known as stale until it is.
+func (s *store) move(from, end int) {
+	kept := end - from
+	copy(s.bytes, s.bytes[from:end])
+	s.word(staleAt).Store(uint64(end))
+	s.setSpan(0, kept)
+	s.wipe(kept, end)
+	s.word(staleAt).Store(0)
 }
 
 // wipe makes bytes zero that are no longer used.
