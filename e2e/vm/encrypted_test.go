@@ -47,6 +47,8 @@ func TestEncryptedData(t *testing.T) {
 		"open exits 1\n",
 		// Mounted all the same, storage refuses it.
 		"is not encrypted", "refused with 73\n",
+		// Nothing is made where something is.
+		"file system: exec-condition xfs\n", "another type: exec-condition xfs \n",
 	} {
 		wantOutput(t, second, want)
 	}
@@ -81,6 +83,22 @@ echo "open exits $?"
 mount -o noexec /dev/vdb /data
 seedbed storage place --layout ` + layoutFile + ` 2>&1
 echo "refused with $?"
+umount /data
+drop_in=/run/systemd/system/seedbed-repart.service.d/z.conf
+mkdir -p "${drop_in%/*}"
+printf '[Service]\nEnvironment=DISK=/dev/vdb\n' >$drop_in
+systemctl daemon-reload
+systemctl restart seedbed-repart.service
+echo "file system: $(systemctl show --value -p Result seedbed-repart.service) $(blkid -p -s TYPE -o value /dev/vdb)"
+rm $drop_in
+systemctl daemon-reload
+systemctl stop systemd-cryptsetup@data.service
+mkdir /tmp/other
+printf '[Partition]\nType=linux-generic\nLabel=data\nFormat=xfs\nSizeMaxBytes=400M\n' >/tmp/other/a.conf
+systemd-repart --definitions=/tmp/other --empty=force --dry-run=no /dev/vda >/dev/null 2>&1
+udevadm settle
+systemctl restart seedbed-repart.service
+echo "another type: $(systemctl show --value -p Result seedbed-repart.service) $(blkid -p -s TYPE -o value /dev/vda1) $(ls /dev/vda2 2>/dev/null)"
 `
 
 // image makes what an image's builder would add to a distribution's root: seedbed, a layout that asks for encryption, its

@@ -11,7 +11,7 @@ import (
 )
 
 // programs are those of the host that the machine has.
-const programs = "sh mount umount cat ls grep sleep true test sync dd " +
+const programs = "sh mkdir rm mount umount cat ls grep sleep true test sync dd " +
 	"systemctl journalctl systemd-repart systemd-tmpfiles systemd-escape udevadm kmod modprobe dmsetup blkid lsblk findmnt mkfs.xfs"
 
 // trees are the directories of the host that the machine has.
