@@ -151,7 +151,7 @@ func attempt(ctx context.Context, path string, timeout, patience time.Duration) 
 	defer cancel()
 	if _, err := c.Version(ctx); err != nil {
 		c.Close()
-		if errdefs.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err) {
+		if errdefs.IsUnavailable(err) || ctx.Err() != nil { // the time is up: gRPC has words of its own for that
 			err = errNotServing
 		}
 		return nil, err

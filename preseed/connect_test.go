@@ -38,6 +38,9 @@ func TestConnectWaits(t *testing.T) {
 			if !errors.Is(err, preseed.ErrUnavailable) || !errors.As(err, &connect) || connect.Hint() == "" {
 				t.Errorf("error %v", err)
 			}
+			if name == "not serving" && !strings.HasSuffix(err.Error(), "it listens and does not answer") {
+				t.Errorf("error %v", err)
+			}
 			if took < wait || took > wait+1500*time.Millisecond {
 				t.Errorf("took %s, want %s", took, wait)
 			}
