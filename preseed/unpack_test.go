@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -25,6 +26,14 @@ func onEachSnapshotter(t *testing.T, test func(t *testing.T, s *preseed.Store, n
 		t.Skip("needs root: unpacking changes owners and mounts")
 	}
 	d := containerd.Start(t)
+	if _, err := exec.LookPath("mkfs.erofs"); err == nil {
+		t.Run("offline/erofs", func(t *testing.T) {
+			s, err := offline.Open(t.Context(), t.TempDir(), offline.Options{Snapshotter: "erofs"})
+			must(t, err)
+			defer func() { must(t, s.Close()) }()
+			test(t, s.Preseed(), "erofs")
+		})
+	}
 	for _, name := range []string{"overlayfs", "native"} {
 		t.Run("offline/"+name, func(t *testing.T) {
 			s, err := offline.Open(t.Context(), t.TempDir(), offline.Options{Snapshotter: name})
@@ -98,10 +107,12 @@ func TestUnpackFindsWrongDiffID(t *testing.T) {
 
 // TestUnpackWithUnknownSnapshotter is a wrong command line, whatever the bundles are.
 func TestUnpackWithUnknownSnapshotter(t *testing.T) {
-	d := containerd.Start(t)
-	_, err := preseed.Import(t.Context(), preseed.NewStore(d.Client(t)), []preseed.Source{{Path: t.TempDir()}}, preseed.Options{Unpack: true, Snapshotter: "none"})
-	wantOptionError(t, err)
-	_, err = offline.Open(t.Context(), t.TempDir(), offline.Options{Snapshotter: "none"})
+	d := containerd.Start(t) // one that has no erofs either
+	for _, name := range []string{"none", "erofs"} {
+		_, err := preseed.Import(t.Context(), preseed.NewStore(d.Client(t)), []preseed.Source{{Path: t.TempDir()}}, preseed.Options{Unpack: true, Snapshotter: name})
+		wantOptionError(t, err)
+	}
+	_, err := offline.Open(t.Context(), t.TempDir(), offline.Options{Snapshotter: "none"})
 	wantOptionError(t, err)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
+	"seedbed/preseed"
 	"seedbed/preseed/offline"
 )
 
@@ -31,6 +32,16 @@ func TestOpenInUse(t *testing.T) {
 	}
 	if took := time.Since(begin); took > time.Second {
 		t.Errorf("waited %s", took)
+	}
+}
+
+// TestErofsWithoutItsProgram is refused before anything is read: every layer would fail.
+func TestErofsWithoutItsProgram(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := offline.Open(t.Context(), t.TempDir(), offline.Options{Snapshotter: "erofs"})
+	var option *preseed.OptionError
+	if !errors.As(err, &option) || !strings.Contains(err.Error(), "mkfs.erofs") || option.Hint() == "" {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/containerd/containerd/v2/core/diff"
@@ -55,6 +56,9 @@ func openEngine(ctx context.Context, root string, o Options) (*engine, error) {
 	return e, nil
 }
 
+// mkfs is the program that containerd's erofs differ runs for every layer.
+const mkfs = "mkfs.erofs"
+
 func (e *engine) open(dir string) (err error) {
 	switch e.name {
 	case "overlayfs":
@@ -62,6 +66,12 @@ func (e *engine) open(dir string) (err error) {
 	case "native":
 		e.Snapshotter, err = native.NewSnapshotter(dir)
 	case "erofs":
+		if _, err := exec.LookPath(mkfs); err != nil {
+			return &preseed.OptionError{
+				Option: "snapshotter", Value: e.name, Err: errors.New("it needs " + mkfs + ", which is not in PATH"),
+				Advice: "install erofs-utils, or use overlayfs",
+			}
+		}
 		e.Snapshotter, err = erofs.NewSnapshotter(dir)
 	default:
 		return &preseed.OptionError{Option: "snapshotter", Value: e.name, Err: errors.New("not one that works without containerd: overlayfs, native, erofs")}
