@@ -5,6 +5,7 @@ set -euo pipefail
 
 packages=()
 machine=() # what only the virtual machine of e2e/vm needs
+tpm=()     # and for its TPM2; the libraries' names are Debian 12's
 missing_kernel=
 need() { command -v "$1" >/dev/null || packages+=("$2"); }
 need go golang
@@ -23,6 +24,8 @@ if [[ $(uname -m) == x86_64 ]]; then
   need_machine udevadm udev
   need_machine modprobe kmod
   need_machine dmsetup dmsetup
+  command -v swtpm >/dev/null || tpm+=(swtpm)
+  compgen -G '/usr/lib/*/libtss2-esys.so.*' >/dev/null || tpm+=(libtss2-esys-3.0.2-0 libtss2-rc0 libtss2-mu0 libtss2-tcti-device0)
   [[ -d $kernel ]] || missing_kernel=linux-image-cloud-amd64
 fi
 
@@ -35,7 +38,7 @@ fetch_kernel() (
     depmod -b root "${package#linux-image-}" && mkdir -p "${kernel%/*}" && mv root "$kernel"
 )
 
-missing="${packages[*]} ${machine[*]} $missing_kernel"
+missing="${packages[*]} ${machine[*]} ${tpm[*]} $missing_kernel"
 [[ $missing =~ [^\ ] ]] || exit 0
 if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
   echo "setup: installing $missing"
@@ -45,7 +48,8 @@ if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
   install "${packages[@]}"
   # A test without its virtual machine is skipped; that is no reason to run none.
   { install "${machine[@]}" && { [[ -z $missing_kernel ]] || fetch_kernel; }; } ||
-    echo "setup: without ${machine[*]} $missing_kernel: the test in a virtual machine is skipped" >&2
+    echo "setup: without ${machine[*]} $missing_kernel: the tests in a virtual machine are skipped" >&2
+  install "${tpm[@]}" || echo "setup: without ${tpm[*]}: the test with a TPM2 is skipped" >&2
   exit 0
 fi
 echo "setup: missing: $missing: the tests that need them are skipped" >&2

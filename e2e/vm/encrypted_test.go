@@ -1,6 +1,7 @@
 package vm_test
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -25,7 +26,7 @@ func TestEncryptedData(t *testing.T) {
 	if reason := vm.Unable(); reason != "" {
 		t.Skip(reason)
 	}
-	image := image(t)
+	image := image(t, keyFile)
 	data, plain := disk(t, "data", 1<<30), disk(t, "plain", 1<<29)
 	if out, err := exec.Command("mkfs.xfs", "-q", plain).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.xfs: %v: %s", err, out)
@@ -52,6 +53,20 @@ func TestEncryptedData(t *testing.T) {
 	} {
 		wantOutput(t, second, want)
 	}
+}
+
+// With a TPM2, which is what `units install` takes when nothing is said, no key is on any disk.
+func TestTPM2(t *testing.T) {
+	if reason := cmp.Or(vm.Unable(), vm.TPMUnable()); reason != "" {
+		t.Skip(reason)
+	}
+	image, data, tpm := image(t, "tpm2"), disk(t, "data", 1<<30), t.TempDir()
+	first := vm.Boot(t, vm.Options{Tree: image, Disks: []string{data}, TPM: tpm, Script: look + `echo kept >/data/volumes/kept`})
+	wantOutput(t, first, "place exits 0\n")
+	wantOutput(t, first, "partition: crypto_LUKS data\n")
+	second := vm.Boot(t, vm.Options{Tree: image, Disks: []string{data}, TPM: tpm, Script: look})
+	wantOutput(t, second, "place exits 0\n")
+	wantOutput(t, second, "kept\n")
 }
 
 func wantOutput(t *testing.T, r vm.Result, want string) {
@@ -101,9 +116,9 @@ systemctl restart seedbed-repart.service
 echo "another type: $(systemctl show --value -p Result seedbed-repart.service) $(blkid -p -s TYPE -o value /dev/vda1) $(ls /dev/vda2 2>/dev/null)"
 `
 
-// image makes what an image's builder would add to a distribution's root: seedbed, a layout that asks for encryption, its
+// image makes, for what opens the disk, what an image's builder would add to a distribution's root: seedbed, a layout that asks for encryption, its
 // units, the key, and which disk is to be used.
-func image(t *testing.T) string {
+func image(t *testing.T, unlock string) string {
 	t.Helper()
 	root := t.TempDir()
 	program, err := os.ReadFile(tools.Seedbed(t))
@@ -114,9 +129,11 @@ func image(t *testing.T) string {
 	_, _ = rand.Read(key) // it never fails
 	write(t, filepath.Join(root, "/usr/local/bin/seedbed"), program, 0o755)
 	write(t, filepath.Join(root, layoutFile), encryptedLayout(t), 0o644)
-	write(t, filepath.Join(root, keyFile), key, 0o600)
+	if unlock != "tpm2" { // systemd-cryptsetup would take a file of that name for what the TPM2 has sealed
+		write(t, filepath.Join(root, unlock), key, 0o600)
+	}
 	write(t, filepath.Join(root, "/etc/systemd/system/seedbed-repart.service.d/disk.conf"), []byte("[Service]\nEnvironment=DISK=/dev/vda EMPTY=allow\n"), 0o644)
-	install := exec.Command(tools.Seedbed(t), "units", "install", "--root", root, "--layout", filepath.Join(root, layoutFile), "--unlock", keyFile, "--enable")
+	install := exec.Command(tools.Seedbed(t), "units", "install", "--root", root, "--layout", filepath.Join(root, layoutFile), "--unlock", unlock, "--enable")
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("install units into the image: %v\n%s", err, out)
 	}

@@ -24,6 +24,8 @@ type Options struct {
 	Files map[string]string
 	// Disks are files of the host, raw images: /dev/vda, /dev/vdb, …
 	Disks []string
+	// TPM is a directory with the state of the machine's TPM2; "" for none.
+	TPM string
 	// Script is what the machine's shell runs once basic.target is reached; the machine powers off when it ends.
 	Script string
 	// Timeout bounds the machine's life; four minutes when it is 0.
@@ -128,6 +130,14 @@ func run(dir string, k kernel, o Options) (Result, error) {
 	for i, disk := range o.Disks {
 		args = append(args, "-drive", fmt.Sprintf("if=none,format=raw,cache=unsafe,id=disk%d,file=%s", i, disk),
 			"-device", fmt.Sprintf("virtio-blk-pci,drive=disk%d,serial=disk%d", i, i))
+	}
+	if o.TPM != "" {
+		tpm, end, err := startTPM(o.TPM, filepath.Join(dir, "tpm"))
+		if err != nil {
+			return Result{}, err
+		}
+		defer end()
+		args = append(args, tpm...)
 	}
 	said, err := exec.CommandContext(ctx, "qemu-system-x86_64", args...).CombinedOutput()
 	if ctx.Err() != nil {
