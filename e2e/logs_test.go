@@ -130,7 +130,7 @@ func TestLogFaults(t *testing.T) {
 // A FIFO that no socket unit holds is held by the service manager for the unit of its pump.
 func TestLogUnitFaults(t *testing.T) {
 	if reason := systemd.Unable(); reason != "" {
-		t.Skip(reason)
+		t.Skipf("no machine boots here: %s", reason)
 	}
 	const fifo, unit = "/srv/app.fifo", "seedbed-log@srv-app.fifo.service"
 	n := &node{t: t, Machine: systemd.Boot(t, systemd.Options{

@@ -46,7 +46,7 @@ func (n *node) address() string { return cmp.Or(n.socket, ctrdSocket) }
 func programs(t *testing.T) []systemd.Bind {
 	t.Helper()
 	if reason := systemd.Unable(); reason != "" {
-		t.Skip(reason)
+		t.Skipf("no machine boots here: %s", reason)
 	}
 	runc, err := exec.LookPath("runc")
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 // second boot opens it and finds what the first one left. A file system that is not encrypted is refused.
 func TestEncryptedData(t *testing.T) {
 	if reason := vm.Unable(); reason != "" {
-		t.Skip(reason)
+		t.Skipf("no machine boots here: %s", reason)
 	}
 	image := image(t, keyFile)
 	data, plain := disk(t, "data", 1<<30), disk(t, "plain", 1<<29)
@@ -58,7 +58,7 @@ func TestEncryptedData(t *testing.T) {
 // With a TPM2, which is what `units install` takes when nothing is said, no key is on any disk.
 func TestTPM2(t *testing.T) {
 	if reason := cmp.Or(vm.Unable(), vm.TPMUnable()); reason != "" {
-		t.Skip(reason)
+		t.Skipf("no machine boots here: %s", reason)
 	}
 	image, data, tpm := image(t, "tpm2"), disk(t, "data", 1<<30), t.TempDir()
 	first := vm.Boot(t, vm.Options{Tree: image, Disks: []string{data}, TPM: tpm, Script: look + `echo kept >/data/volumes/kept`})
